@@ -1,0 +1,30 @@
+"""The flight recorder, the pre-flight check and the test pilot for LlamaFactory fine-tuning runs.
+
+This module is imported by every `import torch` in the environment (see `plugin/autoload.py`), so it imports nothing:
+the public names below are loaded on first use.
+"""
+
+__version__ = "0.1.0"
+
+_EXPORTS = {
+    "GradNormSpike": "callbacks.grad_norm_spike",
+    "LayerNorms": "callbacks.layer_norms",
+    "LabelMask": "callbacks.label_mask",
+    "Vram": "callbacks.vram",
+    "ObsCallback": "callbacks.base",
+    "load_record": "record.reader",
+}
+
+__all__ = [*_EXPORTS, "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str):
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

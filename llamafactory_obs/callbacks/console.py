@@ -1,0 +1,42 @@
+"""What a person sees in the terminal: lines in the Trainer's own style; alerts stand out."""
+
+import sys
+import time
+
+_COLOURS = {"info": "", "warn": "\033[1;33m", "error": "\033[1;31m"}
+_NAMES = {"info": "INFO", "warn": "WARNING", "error": "ALERT"}
+
+
+class Console:
+    """Writes to stdout between the progress bar's redraws.
+
+    Args:
+        enabled: False on every rank but the first.
+    """
+
+    def __init__(self, enabled: bool):
+        self._enabled = enabled
+
+    def line(self, text: str, level: str = "info") -> None:
+        """`[INFO|obs] 2026-01-31 12:00:00 >> text`; warnings and alerts in colour where the terminal has it."""
+        if not self._enabled:
+            return
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        self._write(f"[{_NAMES[level]}|obs] {stamp} >> {text}", _COLOURS[level])
+
+    def summary(self, step: int, numbers: dict) -> None:
+        """One mapping a log step, like the Trainer's `{'loss': ...}`."""
+        if self._enabled and numbers:
+            shown = {name: f"{number:.4g}" if isinstance(number, float) else number for name, number in numbers.items()}
+            self._write(str({"obs_step": step, **shown}), "")
+
+    def _write(self, text: str, colour: str) -> None:
+        if colour and sys.stdout.isatty():
+            text = f"{colour}{text}\033[0m"
+        try:
+            from tqdm import tqdm
+
+            tqdm.write(text)
+            sys.stdout.flush()
+        except (OSError, ValueError):
+            self._enabled = False  # the terminal is gone; the record stays

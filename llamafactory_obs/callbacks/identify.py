@@ -1,0 +1,78 @@
+"""Writes `run.json`: the quick facts at once, the hashes of big files from a thread of their own."""
+
+import threading
+import time
+
+from .. import __version__
+from ..identity import collect, difference
+from ..record.reader import decode_run
+from ..record.schema import RUN
+
+#: seconds that the end of training waits for hashes that are not done yet
+_PATIENCE = 30.0
+
+
+class Identification:
+    """The run's identity, one entry of `segments` per start of training.
+
+    Args:
+        trainer: the Trainer.
+        context: the launch's `RunContext`.
+        writer: the record's writer; its folder may hold the identity of the segments before.
+    """
+
+    def __init__(self, trainer, context, writer):
+        self._writer = writer
+        self._lock = threading.Lock()
+        earlier = decode_run(writer.folder / RUN)
+        identity, self._jobs = collect(
+            trainer.args,
+            given_config=context.given,
+            **{name: context.arguments.get(name) for name in ("model_args", "data_args", "finetuning_args", "generating_args")},
+            model=trainer.model,
+            tokenizer=getattr(trainer, "processing_class", None),
+            train_dataset=getattr(trainer, "train_dataset", None),
+        )
+        self._identity = {"llamafactory_obs": __version__, **identity}
+        segment = {"segment": writer.segment, "started": time.time(), "from_step": trainer.state.global_step}
+        self._earlier = earlier
+        self._identity["segments"] = [*earlier.get("segments", []), segment]
+        self._segment = segment
+        self._write()
+        self._thread = threading.Thread(target=self._work, name="llamafactory-obs-identity", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Wait for the hashes, for a while; what is still missing is named under `unknown`."""
+        self._thread.join(timeout=_PATIENCE)
+        if self._thread.is_alive():
+            with self._lock:
+                self._jobs_left_unknown()
+
+    def _work(self) -> None:
+        while self._jobs:
+            field, job = self._jobs[0]
+            value = job()
+            with self._lock:
+                self._set(field, value)
+                self._jobs.pop(0)
+                self._write()
+        if self._earlier:
+            with self._lock:
+                self._segment["changed"] = difference(self._earlier, self._identity)
+                self._write()
+
+    def _jobs_left_unknown(self) -> None:
+        for field, _ in self._jobs:
+            self._identity["unknown"].append({"what": field, "why": "not finished when training ended"})
+        self._write()
+
+    def _set(self, field: str, value) -> None:
+        node = self._identity
+        *path, last = field.split(".")
+        for name in path:
+            node = node.setdefault(name, {})
+        node[last] = value
+
+    def _write(self) -> None:
+        self._writer.write_run(self._identity)

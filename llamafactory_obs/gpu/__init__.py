@@ -1,0 +1,1 @@
+"""GPU memory and load, from torch and from NVML; every value is optional."""

@@ -1,0 +1,1 @@
+"""The run record, `<output_dir>/obs/`: schema, writer, reader. Imports no torch."""

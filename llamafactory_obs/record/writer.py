@@ -1,0 +1,120 @@
+"""Writes the record. One `write()` per row, nothing buffered: SIGKILL loses no row that was handed over."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from .reader import last_segment
+from .schema import FOLDER, RUN, SCHEMA_VERSION, STEPS, encode
+
+
+class RecordWriter:
+    """The files of one record, opened for one start of training (a segment).
+
+    A full disk or a vanished folder never raises: the row is dropped whole (no half line stays behind), `on_error` is
+    called once with the reason, and every later row tries again.
+
+    Args:
+        output_dir: the run's output folder; the record goes to its `obs/`.
+        resumed: training goes on from a step > 0: append a segment. Otherwise an older record in the folder is moved to
+            `obs/archive/<time>/`; it is never overwritten.
+        on_error: called with one line when rows begin to get lost, and with None when writing works again.
+    """
+
+    def __init__(self, output_dir: str | os.PathLike, resumed: bool, on_error: Callable[[str | None], None]):
+        self.folder = Path(output_dir) / FOLDER
+        self.dropped = 0
+        self.segment = 0
+        self._on_error = on_error
+        self._files: dict[str, int] = {}
+        self._failing = False
+        try:
+            if resumed:
+                self.segment = last_segment(self.folder) + 1
+            else:
+                self._archive()
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self._fail(error)
+
+    @classmethod
+    def joining(cls, output_dir: str | os.PathLike) -> "RecordWriter":
+        """A second writer (another rank, a companion process) for the segment that is being written."""
+        writer = cls.__new__(cls)
+        writer.folder, writer.dropped, writer._files, writer._failing = Path(output_dir) / FOLDER, 0, {}, False
+        writer._on_error = lambda reason: None
+        writer.segment = max(0, last_segment(writer.folder))
+        return writer
+
+    def append(self, file: str, row: dict) -> None:
+        """Append one row; `segment` and, where missing, `time` (Unix seconds) are added."""
+        line = encode({"step": row["step"], "time": time.time(), "segment": self.segment, **row})
+        handle = None
+        try:
+            handle = self._open(file)
+            size = os.fstat(handle).st_size
+            if os.write(handle, line) != len(line):
+                os.ftruncate(handle, size)
+                raise OSError(28, "No space left on device")
+        except OSError as error:
+            self.dropped += 1
+            self._fail(error)
+            return
+        if self._failing:
+            self._failing = False
+            self._on_error(None)
+
+    def write_run(self, identity: dict) -> None:
+        """Write `run.json` whole and atomically."""
+        temporary = self.folder / f".{RUN}.{os.getpid()}"
+        try:
+            temporary.write_bytes(encode({"schema_version": SCHEMA_VERSION, **identity}, indent=1))
+            os.replace(temporary, self.folder / RUN)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            self._fail(error)
+
+    def close(self) -> None:
+        for handle in self._files.values():
+            os.close(handle)
+        self._files.clear()
+
+    def _open(self, file: str) -> int:
+        if file not in self._files:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.folder / file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            _cut_torn_tail(handle)
+            self._files[file] = handle
+        return self._files[file]
+
+    def _archive(self) -> None:
+        if not any((self.folder / name).exists() for name in (RUN, STEPS)):
+            return
+        target = self.folder / "archive" / time.strftime("%Y%m%d-%H%M%S")
+        number = 1
+        while target.exists():
+            number += 1
+            target = target.with_name(f"{target.name.split('.')[0]}.{number}")
+        target.mkdir(parents=True)
+        for item in self.folder.iterdir():
+            if item.name != "archive":
+                item.rename(target / item.name)
+
+    def _fail(self, error: OSError) -> None:
+        if not self._failing:
+            self._failing = True
+            self._on_error(f"the run record cannot be written ({self.folder}): {error.strerror or error}")
+
+
+def _cut_torn_tail(handle: int) -> None:
+    """Remove what a killed writer left after the last newline, so that the next row starts on its own line."""
+    size = os.fstat(handle).st_size
+    position, tail = size, b""
+    while position > 0 and b"\n" not in tail:
+        chunk = min(65536, position)
+        position -= chunk
+        tail = os.pread(handle, chunk, position) + tail
+    keep = position + tail.rfind(b"\n") + 1
+    if keep < size:
+        os.ftruncate(handle, keep)

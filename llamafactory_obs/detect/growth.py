@@ -30,7 +30,7 @@ class GrowthDetector:
 
     Reported once: "error" when the limit is forecast before `total_steps` (or the end is not known), else "warn";
     a later forecast that moves before the end raises the warn to an error once. The info "growth_over" follows when the
-    recent view has levelled off.
+    newer half of that view rises by less than a quarter of what was reported; then the observation starts anew.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class GrowthDetector:
         self._top_load: float | None = None
         self._level = ""
         self._since: int | None = None
+        self._view, self._slope = 0, 0.0  # which view has found the leak, and its slope then
         self._restart()
 
     def _restart(self) -> None:
@@ -77,11 +78,12 @@ class GrowthDetector:
             return None
         ready = [view.push(step, value) for view in self._views]
         fits = [view.fit() if ok else None for view, ok in zip(self._views, ready, strict=True)]
-        leaks = [fit for fit in fits if fit and self._is_leak(fit)]
-        if leaks:
-            return self._report(step, max(leaks, key=lambda fit: fit["slope"]))
-        if self._level and fits[0] and fits[0]["rise"] < self._least_rise(fits[0]) / 2:
-            return self._over(step, fits[0])
+        for number, fit in enumerate(fits):
+            if fit and self._is_leak(fit):
+                return self._report(step, number, fit)
+        fit = fits[self._view]
+        if self._level and fit and fit["recent"] < self._slope / 4:
+            return self._over(step, fit)
         return None
 
     def _least_rise(self, fit: dict[str, float]) -> float:
@@ -101,14 +103,14 @@ class GrowthDetector:
             return None
         return max(step, round(step + (self.limit - fit["level"]) / fit["slope"]))
 
-    def _report(self, step: int, fit: dict[str, float]) -> Finding | None:
+    def _report(self, step: int, number: int, fit: dict[str, float]) -> Finding | None:
         full = self._forecast(step, fit)
         before_end = full is not None and (self.total_steps is None or full <= self.total_steps)
         level: Level = "error" if before_end else "warn"
         if self._level == level or self._level == "error":
             return None
         if not self._level:
-            self._since = step - round(fit["steps"])
+            self._since, self._view, self._slope = step - round(fit["steps"]), number, fit["slope"]
         self._level = level
         to_gib = _GIB[self.unit]
         shown = "GB" if self.unit == "GB" else "GiB"
@@ -132,6 +134,7 @@ class GrowthDetector:
     def _over(self, step: int, fit: dict[str, float]) -> Finding:
         since = self._since
         self._level, self._since = "", None
+        self._restart()
         text = f"{self.label} has stopped growing at about step {step}; it grew since step {since}. Nothing to do."
         evidence = {key: plain(number) for key, number in fit.items()} | {"unit": self.unit, "since": since}
         return Finding("growth_over", "info", step, text, evidence, "none", {}, _LIMITS)

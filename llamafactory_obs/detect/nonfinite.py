@@ -81,8 +81,8 @@ class NonFiniteDetector:
             return None
         if unknown:
             text = (
-                f"Step {step} has a non-finite gradient norm. In fp16 a single one is a step that the loss scaler skipped; "
-                f"in bf16 or fp32 the run is lost from here: look at the steps after it."
+                f"Step {step} has a non-finite gradient norm. In fp16 a single one is a step that the loss scaler "
+                f"skipped; in bf16 or fp32 the run is lost from here: look at the steps after it."
             )
             return Finding(name, "warn", step, text, evidence, "keep", {}, _LIMITS)
         text = (

@@ -12,12 +12,11 @@ import sys
 import time
 from collections.abc import Iterator
 
+from .gather import gather
 from .unknown import unknown
 
 MAX_GENERIC_ROWS = 20_000
 """A dataset that can only be read by `dataset[i]` is hashed up to this many rows."""
-GATHER_BYTES = 64 << 20
-"""Size of the batches in which shuffled rows are brought in order."""
 NULL = -(2**63)
 
 
@@ -132,37 +131,12 @@ def _arrow_rows(dataset: object) -> dict:
         if _is_integer(table.schema.field(name).type):
             hashes[name] = ColumnHash()
             column = table.column(name)
-            for array in column.chunks if indices is None else _gather(column, indices):
+            for array in column.chunks if indices is None else gather(column, indices):
                 hashes[name].update(array)
     rows = table.num_rows if indices is None else len(indices)
     left_out = sorted(name for name in table.column_names if name not in hashes)
     transformed = getattr(dataset, "_format_type", None) == "custom"
     return _summary(hashes, rows, left_out, "a transform changes the rows after this" if transformed else None)
-
-
-def _gather(column: object, indices: object) -> Iterator[object]:
-    """The rows of a chunked column in the order of `indices`, in batches of about `GATHER_BYTES`.
-
-    Chunk by chunk: `ChunkedArray.take` would visit every chunk for every batch, and may join them all first.
-    """
-    import numpy as np
-    import pyarrow as pa
-
-    chunks = [chunk for chunk in column.chunks if len(chunk)]
-    starts = np.cumsum([0, *(len(chunk) for chunk in chunks)])
-    per_row = max(column.nbytes / max(len(column), 1), 1)
-    step = max(int(GATHER_BYTES / per_row), 1)
-    for begin in range(0, len(indices), step):
-        rows = indices.slice(begin, step).to_numpy().astype(np.int64)
-        owner = np.searchsorted(starts, rows, side="right") - 1
-        order = np.argsort(owner, kind="stable")
-        cuts = np.flatnonzero(np.diff(owner[order])) + 1
-        parts = [
-            chunks[owner[part[0]]].take(pa.array(rows[part] - starts[owner[part[0]]])) for part in np.split(order, cuts)
-        ]
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        yield parts[0] if len(parts) == 1 else pa.concat_arrays(parts).take(pa.array(back))
 
 
 def _generic_rows(dataset: object, budget_s: float | None) -> dict:

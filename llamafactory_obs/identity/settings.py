@@ -132,7 +132,8 @@ def determinism(args: object, model: object, size: int | None) -> dict:
     if size is None:
         doubts.append("the number of processes is unknown")
     verdict = "no" if against else "unknown" if doubts else "yes"
-    notes.append("at most on the same hardware, versions and number of processes")
+    if not against:
+        notes.append("at most on the same hardware, versions and number of processes")
     return {"deterministic": verdict, "reasons": against + doubts + notes, "environment": environment}
 
 

@@ -1,0 +1,60 @@
+"""Shared fixtures. Tests that train use the real LlamaFactory and skip, with the reason, where it is not installed."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SHARED = ROOT.parent / "shared"
+
+os.environ.setdefault("LLAMAFACTORY_VERBOSITY", "WARN")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("shared") and not SHARED.is_dir():
+            item.add_marker(pytest.mark.skip(reason="needs the public data and logs in ../shared, which is not there"))
+
+
+@pytest.fixture(scope="session")
+def llamafactory():
+    """The real LlamaFactory, or a skip."""
+    if importlib.util.find_spec("llamafactory") is None:
+        pytest.skip('LlamaFactory is not installed: pip install "llamafactory-obs[train]"')
+
+
+@pytest.fixture(scope="session")
+def model(llamafactory, tmp_path_factory) -> Path:
+    from tiny import tiny_model
+
+    return tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory) -> Path:
+    from tiny import tiny_data
+
+    return tiny_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def train(model, data, tmp_path):
+    """`train(callbacks=..., **overrides)` runs LlamaFactory in this process and returns the output folder."""
+    from tiny import tiny_config
+
+    count = 0
+
+    def run(output_dir: Path | None = None, extra_callbacks: list | None = None, **overrides) -> Path:
+        nonlocal count
+        count += 1
+        from llamafactory.train.tuner import run_exp
+
+        output_dir = output_dir or tmp_path / f"out{count}"
+        run_exp(tiny_config(model, data, output_dir, **overrides), callbacks=extra_callbacks)
+        return output_dir
+
+    return run

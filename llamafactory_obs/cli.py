@@ -1,1 +1,134 @@
-def main(): raise SystemExit("soon")
+"""The command line: one thin verb per function, no logic. Whatever a verb needs is imported when it runs.
+
+Exit codes: 0 fine; 1 the thing checked is not fine; 2 the call or its input is wrong, said in one line on stderr.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+
+from . import __version__
+from .errors import ConfigError
+from .plugin.names import did_you_mean
+
+PROG = "llamafactory-obs"
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run one verb and return the exit code."""
+    words = sys.argv[1:] if words is None else words
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()
+        return code
+    except ConfigError as error:
+        print(f"{PROG}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `... | head`: nobody reads on; keep the interpreter's last flush quiet as well
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _dispatch(words: list[str]) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to fail
+    if words[:1] == ["train"] and words[1:2] not in ([], ["-h"], ["--help"]):
+        return _train(words[1:])  # all that follows is LlamaFactory's, also `--stage sft ...`
+    args = _parser().parse_args(words)
+    return args.run(args)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str):
+        message = message.replace("the following arguments are required: VERB", "no verb given")
+        self.exit(2, f"{PROG}: {message}; see `{self.prog} --help`\n")
+
+    def _check_value(self, action, value):
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            hint = did_you_mean(value, action.choices) or f" (known: {', '.join(action.choices)})"
+            self.error(f"unknown verb {value!r}{hint}")
+        super()._check_value(action, value)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=PROG,
+        description="The flight recorder, the pre-flight check and the test pilot for LlamaFactory fine-tuning runs.",
+        epilog="Exit codes: 0 fine, 1 the thing checked is not fine, 2 the call or its input is wrong.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"{PROG} {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
+
+    def verb(name: str, run, help_text: str, usage: str | None = None) -> argparse.ArgumentParser:
+        sub = verbs.add_parser(name, help=help_text, description=help_text, usage=usage, allow_abbrev=False)
+        sub.set_defaults(run=run)
+        return sub
+
+    train = verb(
+        "train",
+        lambda args: _train([]),
+        "Train with LlamaFactory's own launcher and our keys, without relying on automatic loading.",
+        usage=f"{PROG} train RUN.yaml [key=value ...]",
+    )
+    train.epilog = "Everything after `train` is handed to LlamaFactory as it is, torchrun and Ray included."
+
+    callbacks = verb("callbacks", _callbacks, "List the names for `callbacks:`, their options and what they log.")
+    _add_json(callbacks)
+
+    doctor = verb("doctor", _doctor, "Say what is installed, whether the plug is live here, and what is missing.")
+    _add_json(doctor)
+
+    init = verb("init", _init, "Write the commented run configs and the probes into a folder.")
+    init.add_argument("dir", nargs="?", default=".", metavar="DIR", help="where to write (default: the current folder)")
+    init.add_argument("--force", action="store_true", help="overwrite files that exist; without it they are kept")
+    _add_json(init)
+    return parser
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout and nothing else there")
+
+
+def _train(words: list[str]) -> int:
+    from .plugin.launch import train
+
+    return train(words)
+
+
+def _callbacks(args) -> int:
+    from .plugin import catalog
+
+    return _show(args, catalog.collect, catalog.render)
+
+
+def _doctor(args) -> int:
+    from . import doctor
+
+    return _show(args, doctor.examine, doctor.render, lambda result: 0 if result["live"] else 1)
+
+
+def _init(args) -> int:
+    from . import init
+
+    return _show(args, lambda: init.write(args.dir, force=args.force), init.render)
+
+
+def _show(args, compute, render, code=lambda result: 0) -> int:
+    """Print what `compute` returns, as JSON or for people; whatever is printed on the way there goes to stderr."""
+    with contextlib.redirect_stdout(sys.stderr):
+        result = compute()
+    unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+    print(json.dumps(result, ensure_ascii=not unicode, indent=2) if args.json else render(result))
+    return code(result)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -134,3 +134,17 @@ def test_findings_are_strict_json():
     finding = next(f for f in feed(leak()) if f)
     json.dumps(finding.to_dict(), allow_nan=False)
     assert finding.suggest["save_steps"] >= 1
+
+
+@pytest.mark.parametrize("tau", [30, 60])
+def test_a_rise_that_levels_off_is_quiet(tau):
+    rise = [2 * (1 - math.exp(-i / tau)) for i in range(2000)]
+    assert said([a + b for a, b in zip(rise, leak(2000, 0.0, 0.005), strict=True)]) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_few_jumps_on_a_faint_drift_are_no_leak(seed):
+    rng = random.Random(seed)
+    cuts = [rng.randrange(2000) for _ in range(5)]
+    values = [36 + 0.3 * sum(c < i for c in cuts) + 2e-5 * i + rng.gauss(0, 0.002) for i in range(2000)]
+    assert said(values) == []

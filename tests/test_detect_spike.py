@@ -31,7 +31,7 @@ def test_grad_5_warns_at_92_is_silent_at_29_and_alarms_at_11140():
 
 def test_grad_5_baseline_is_not_poisoned_by_the_spike():
     evidence = feed(GRAD_5)[-1].evidence
-    assert evidence["baseline"] < 10
+    assert evidence["baseline"] == pytest.approx(7.81, abs=0.01)
     assert evidence["norm"] == 11140
     assert evidence["ratio"] > 1000
     assert evidence["window"] == 6  # without 92.10, without 29.00 that is still up, without the one judged
@@ -54,6 +54,12 @@ def test_a_learning_rate_warmup_that_lifts_the_norm_is_no_alert():
 
 def test_a_jump_in_the_first_steps_that_stays_is_taken_as_the_level():
     assert [level for _, level, _ in said([0.1, 0.1, 0.1, *noisy(100, level=2.0)])] == ["warn"]
+
+
+def test_a_few_high_steps_early_on_do_not_become_the_level():
+    detector = SpikeDetector(memory=5)
+    feed([0.1, 0.1, 0.1, 5.0, 5.0, 0.1, 5.0, 5.0, *noisy(20, level=0.1)], detector=detector)
+    assert detector.update(29, 5.0).evidence["baseline"] < 0.2
 
 
 def test_one_step_warns_once_and_its_end_is_not_news():
@@ -119,6 +125,15 @@ def test_repeated_spikes_of_the_same_height_warn_once():
     for seed in range(6):
         series += [15.0 - seed, *noisy(19, seed=seed)]
     assert said(series) == [(61, "warn", "spike")]
+
+
+def test_repeated_gigantic_spikes_are_one_alarm_until_one_is_higher_or_the_loss_rises():
+    series = noisy(60)
+    for height in (500.0, 400.0, 450.0, 300.0):
+        series += [height, *noisy(19, seed=int(height))]
+    assert [f for f in said(series) if f[1] != "info"] == [(61, "error", "spike")]
+    losses = [1.5] * 80 + [3.0] + [1.5] * 59
+    assert [f for f in said(series, losses) if f[1] != "info"] == [(61, "error", "spike"), (81, "error", "spike")]
 
 
 def test_a_higher_spike_than_the_reported_one_warns_again():

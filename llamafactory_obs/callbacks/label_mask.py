@@ -86,7 +86,7 @@ class LabelMask(ObsCallback):
         supervised = (labels != IGNORE) & segments.real
         lengths, labelled = segments.per_sample(segments.real), segments.per_sample(supervised)
         exists = lengths > 0
-        share = torch.where(exists, labelled / lengths.clamp(min=1), torch.ones_like(lengths, dtype=torch.float64))
+        share = torch.where(exists, labelled.double() / lengths.clamp(min=1), 1.0)
         cut = lengths >= self._cutoff if self._cutoff else torch.zeros_like(exists)
         figures = [
             torch.tensor(labels.numel(), device=labels.device),

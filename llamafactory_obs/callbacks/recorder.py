@@ -73,6 +73,7 @@ class Recorder(TrainerCallback):
         self.last = Row()
         self.console = Console(enabled=False)
         self._cost = 0.0
+        self._current: ObsCallback | None = None
         self._writer: RecordWriter | None = None
 
     # ---- what callbacks use -------------------------------------------------------------------------------------
@@ -88,7 +89,11 @@ class Recorder(TrainerCallback):
 
     def defer(self, tensors: list[torch.Tensor], finish) -> None:
         """Device values of the current step: `finish(row, *values)` is called once they are on the host."""
-        self._pipeline.open.defer(tensors, finish)
+        owner = self._current
+        if owner is not None:  # what fails when the values arrive is still this callback's fault
+            self._pipeline.open.defer(tensors, lambda row, *values: self._call(owner, finish, row, *values))
+        else:
+            self._pipeline.open.defer(tensors, finish)
 
     def append(self, file: str, row: dict) -> None:
         """A row of another file of the record."""
@@ -274,8 +279,8 @@ class Recorder(TrainerCallback):
             self.append(STEPS, {"step": state.global_step, "train/loss": logs["loss"]})
         if "loss" in (logs or {}):
             numbers: dict = {}
-            for callback in self._live:
-                numbers |= callback.summary()
+            for callback in list(self._live):
+                numbers |= self._call(callback, callback.summary) or {}
             self.console.summary(state.global_step, numbers)
 
     @_survives
@@ -319,23 +324,27 @@ class Recorder(TrainerCallback):
 
     def _complete(self, row: Row) -> None:
         for callback in list(self._live):
-            self._call(callback, "derive", row.values)
+            self._call(callback, callback.derive, row.values)
         self.append(STEPS, {"step": row.step, "time": row.time, **row.values})
         self.last = row
         self._each("row", row)
 
     def _each(self, hook: str, *args) -> None:
         for callback in list(self._live):
-            self._call(callback, hook, *args)
+            self._call(callback, getattr(callback, hook), *args)
 
-    def _call(self, callback: ObsCallback, hook: str, *args) -> None:
-        start = time.perf_counter()
+    def _call(self, callback: ObsCallback, function, *args):
+        """Call one of a callback's functions, guarded and timed."""
+        start, outer, self._current = time.perf_counter(), self._current, callback
         try:
-            getattr(callback, hook)(*args)
+            return function(*args)
         except Exception as error:
-            self._live = [c for c in self._live if c is not callback]
-            self._report_off(callback.yaml_name, error)
-        self.costs[callback.yaml_name] += time.perf_counter() - start
+            if any(c is callback for c in self._live):
+                self._live = [c for c in self._live if c is not callback]
+                self._report_off(callback.yaml_name, error)
+        finally:
+            self._current = outer
+            self.costs[callback.yaml_name] += time.perf_counter() - start
 
     def _report_off(self, name: str, error: BaseException) -> None:
         text = f"switched off after {type(error).__name__}: {' '.join(str(error).split())[:300]}; training goes on"

@@ -6,9 +6,9 @@ from statistics import median
 
 
 class BlockTrend:
-    """Medians of blocks of `block` values, 16 to 32 of them, and the straight line through them.
+    """Medians of blocks of `block` values, 24 to 48 of them, and the straight line through them.
 
-    A full store either drops its oldest block (`sliding`: the last 32 blocks) or merges neighbours in pairs and doubles
+    A full store either drops its oldest block (`sliding`: the last 48 blocks) or merges neighbours in pairs and doubles
     the block length (the whole series since the start). So the memory is bounded, and the work per value is O(1)
     on average: a block median once per block, a fit once per block.
 
@@ -16,7 +16,7 @@ class BlockTrend:
     breakdown point against outliers in each half as Theil-Sen has, at n/2 instead of n(n-1)/2 slopes.
     """
 
-    FEWEST, MOST = 16, 32
+    FEWEST, MOST = 24, 48
 
     def __init__(self, block: int, sliding: bool) -> None:
         self.block, self.sliding = block, sliding
@@ -55,7 +55,7 @@ class BlockTrend:
         noise     1.4826 MAD of the blocks around the line
         steady    share of neighbouring blocks between which the value rises (noise alone gives 0.5, stairs near 0)
         recent    slope of the newer half of the blocks
-        largest   share of the total rise that the two largest steps between neighbours make up
+        jumps     share of the total rise that the largest quarter of the steps between neighbours makes up
         steps     length in steps, first block to last
         """
         x, y = [b[0] for b in self._blocks], [b[1] for b in self._blocks]
@@ -71,7 +71,7 @@ class BlockTrend:
             "noise": 1.4826 * median(abs(v - center - slope * t) for t, v in zip(x, y, strict=True)),
             "steady": sum(u > 0 for u in ups) / len(ups),
             "recent": recent,
-            "largest": sum(sorted(ups)[-2:]) / total if total > 0 else 1.0,
+            "jumps": sum(sorted(ups)[-len(ups) // 4 :]) / total if total > 0 else 1.0,
             "steps": x[-1] - x[0],
         }
 

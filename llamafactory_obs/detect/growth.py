@@ -20,12 +20,12 @@ class GrowthDetector:
     (allocator and optimizer state fill up then). Where `load` is given (longest sequence of the batch), every new
     maximum of it starts the observation anew: a rise that comes with a longer batch is explained by it.
 
-    Two views of the series, see BlockTrend: the last 256 steps (fast leaks, also late ones) and all steps since the
+    Two views of the series, see BlockTrend: the last 384 steps (fast leaks, also late ones) and all steps since the
     observation began (slow leaks). Either is a leak if
       rise >= max(`min_rise` x level, 3 x noise)   it matters, and it stands out
       steady >= `steady`                           it rises between most blocks, where stairs rise between few
-      recent slope >= half of the slope            it still rises: a warm-up that levels off is no leak
-      two largest steps <= half of the rise        it is no single jump
+      recent slope >= 0.75 of the slope            it still rises: a warm-up that levels off is no leak
+      largest quarter of the steps <= 0.7 of rise  it is no sum of a few jumps
     These four figures were set on simulated series (noise, plateau, stairs, sawtooth), not on public logs.
 
     Reported once: "error" when the limit is forecast before `total_steps` (or the end is not known), else "warn";
@@ -94,8 +94,8 @@ class GrowthDetector:
             fit["slope"] > 0
             and fit["rise"] >= self._least_rise(fit)
             and fit["steady"] >= self.steady
-            and fit["recent"] >= fit["slope"] / 2
-            and fit["largest"] <= 0.5
+            and fit["recent"] >= 0.75 * fit["slope"]
+            and fit["jumps"] <= 0.7
         )
 
     def _forecast(self, step: int, fit: dict[str, float]) -> int | None:

@@ -25,11 +25,12 @@ class SpikeDetector:
 
     A spiked step opens an episode. It stays open until `calm` steps in a row are below `exit_ratio` x baseline; steps
     above that are no part of the baseline. Reported once per episode and level:
-      warn   the norm alone, unless one at least as high was reported within the last `memory` steps
-      error  spiked by `huge_ratio` or more; or `persist` steps in a row that do not come back; or, where `loss` is
+      warn   the norm alone
+      error  the norm alone, by `huge_ratio` or more; or `persist` steps in a row that do not come back; or, where `loss` is
              given, a loss rise on a step of the excursion or up to `loss_lag` steps after it
       info   "spike_over" after an error has come back; "new_level" when `accept_after` steps stayed up: they become the
-             baseline, so that a lasting level does not alarm for ever. Before `warmup` a lasting level is simply taken.
+             baseline, so that a lasting level does not alarm for ever. Before `warmup` `persist` steps in a row are enough.
+    The norm alone is not reported again within `memory` steps unless it is higher than the last time.
     A loss rise is loss - median >= max(`loss_z` x 1.4826 MAD, `loss_rise`), in nats, over the last `loss_window`
     accepted losses (short, because a falling loss leaves its median behind). With a loss rise on the same step,
     `coupled_ratio` and `coupled_z` are enough for a spike. 0.1 nats is the absolute floor without which the relative
@@ -72,7 +73,7 @@ class SpikeDetector:
         self.loss_z, self.loss_rise, self.loss_lag = loss_z, loss_rise, loss_lag
         self._norms = RollingMedian(window)  # ln(norm) of accepted steps
         self._losses = RollingMedian(loss_window)
-        self._reported_peak = 0.0  # highest norm of the last warned episode
+        self._reported_peak = 0.0  # highest norm of the last reported episode
         self._reported_age = 0  # judged steps since then
         self._close(deque(maxlen=window))
 
@@ -126,10 +127,12 @@ class SpikeDetector:
             self._up_run, self._calm_run = self._up_run + 1, 0
             self._up_total += 1
             self._peak = max(self._peak, norm)
+            if self._level:
+                self._reported_peak = max(self._reported_peak, norm)
         else:
             self._up_run, self._calm_run = 0, self._calm_run + 1
             self._accept(y, loss)
-        if self._up_total >= (self.persist if early else self.accept_after):
+        if self._up_total >= self.accept_after or (early and self._up_run >= self.persist):
             return self._take_level(step, evidence)
         if self._calm_run >= self.calm:
             return self._end(step, evidence)
@@ -161,7 +164,8 @@ class SpikeDetector:
         level: Level = "error" if reason else "warn"
         if not (spiked or reason) or _RANK[level] <= _RANK[self._level]:
             return None
-        if level == "warn" and norm <= self._reported_peak and self._reported_age <= self.memory:
+        alone = reason in ("", "huge")
+        if alone and not self._level and norm <= self._reported_peak and self._reported_age <= self.memory:
             return None  # the run is known to throw spikes of this height; a loss rise would still be reported
         self._level, self._reported_peak, self._reported_age = level, norm, 0
         usual = evidence["baseline"]

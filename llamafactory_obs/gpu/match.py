@@ -32,7 +32,9 @@ def match_devices(
         if rows is not None:
             return rows, None
     entries, note = parse_visible(value)
-    same = len({(card["name"], round((card["total"] or 0) / 2**30)) for card in cards}) <= 1
+    names = {card["name"] for card in cards}
+    sizes = {round(card["total"] / 2**30) for card in cards if card["total"] is not None}
+    same = len(names) <= 1 and len(sizes) <= 1
     by_bus = os.environ.get("CUDA_DEVICE_ORDER", "FASTEST_FIRST") == "PCI_BUS_ID"
     if entries is None:
         entries = [Entry("index", str(index), index) for index in range(len(cards))]

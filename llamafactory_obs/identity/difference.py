@@ -1,13 +1,15 @@
 """What differs between two identities, key by key."""
 
-from .unknown import is_unknown
+NAMES = ("role", "name", "what")
+"""The keys that name a row of a list, joined by dots."""
 
 
 def difference(a: dict, b: dict) -> list[dict]:
     """The differences of two identities.
 
-    Mappings are walked, packages compared one by one (`packages.<name>`: None for "not installed"), rows that have a
-    `name` or a `what` matched by it, other lists compared whole. A missing key equals None.
+    Mappings are walked, packages compared one by one (`packages.<name>`: None for "not installed"), rows of lists
+    matched by their names or else by position, lists of plain values compared whole. A missing key equals None; what
+    only one side has is one row with its whole value.
 
     Returns:
         `[{"key": dotted, "a": value, "b": value}]` in the order of the identity; `[]` for equal identities.
@@ -29,34 +31,37 @@ def _walk(key: str, a: object, b: object, rows: list[dict]) -> None:
     if key == "packages.list":
         a, b, key = _versions(a), _versions(b), "packages"
     elif isinstance(a, list) and isinstance(b, list):
-        by_name = _by_name(a), _by_name(b)
-        if None not in by_name:
-            a, b = by_name
-    if is_unknown(a) or is_unknown(b) or not (_is_mapping(a) and _is_mapping(b)):
+        a, b = _keyed(a, b)
+    if not (isinstance(a, dict) and isinstance(b, dict)):
         if not _equal(a, b):
             rows.append({"key": key, "a": a, "b": b})
         return
-    a, b = a or {}, b or {}
     for name in [*a, *(name for name in b if name not in a)]:
         if f"{key}.{name}" != "packages.main":  # the same versions as in the list
             _walk(f"{key}.{name}" if key else str(name), a.get(name), b.get(name), rows)
 
 
-def _is_mapping(value: object) -> bool:
-    return value is None or isinstance(value, dict)
-
-
 def _equal(a: object, b: object) -> bool:
+    if a is None or b is None:
+        return _holds_nothing(a) and _holds_nothing(b)
     return a == b and isinstance(a, bool) == isinstance(b, bool)
+
+
+def _holds_nothing(value: object) -> bool:
+    return value is None or (isinstance(value, dict) and all(map(_holds_nothing, value.values())))
 
 
 def _versions(rows: object) -> dict[str, str]:
     return dict(str(row).split("==", 1) for row in rows or [] if "==" in str(row))
 
 
-def _by_name(rows: list) -> dict | None:
-    """Rows by their name; None where they have none or it repeats. `[]` is an empty mapping."""
-    if not all(isinstance(row, dict) and ("name" in row or "what" in row) for row in rows):
-        return None
-    names = [".".join(str(row[part]) for part in ("role", "name", "what") if part in row) for row in rows]
-    return dict(zip(names, rows, strict=True)) if len(set(names)) == len(names) else None
+def _keyed(a: list, b: list) -> tuple[object, object]:
+    """Lists of mappings as mappings: by their names where these are all there and unique, else by position."""
+    if not all(isinstance(row, dict) for row in (*a, *b)):
+        return a, b
+    names = [[".".join(str(row[part]) for part in NAMES if part in row) for row in rows] for rows in (a, b)]
+    for own in names:
+        if not all(own) or len(set(own)) < len(own):
+            names = [[str(index) for index in range(len(rows))] for rows in (a, b)]
+            break
+    return dict(zip(names[0], a, strict=True)), dict(zip(names[1], b, strict=True))

@@ -6,6 +6,18 @@ GATHER_BYTES = 64 << 20
 """About how many bytes are brought in order at a time."""
 
 
+def slices(column: object) -> Iterator[object]:
+    """The rows of a chunked column in their order, in pieces of at most about `GATHER_BYTES` (a view, no copy)."""
+    step = _rows_per_batch(column)
+    for chunk in column.chunks:
+        for begin in range(0, len(chunk), step):
+            yield chunk.slice(begin, step)
+
+
+def _rows_per_batch(column: object) -> int:
+    return max(int(GATHER_BYTES / max(column.nbytes / max(len(column), 1), 1)), 1)
+
+
 def gather(column: object, indices: object) -> Iterator[object]:
     """The rows of a chunked column in the order of `indices`, in batches of about `GATHER_BYTES`.
 
@@ -17,7 +29,7 @@ def gather(column: object, indices: object) -> Iterator[object]:
 
     chunks = [chunk for chunk in column.chunks if len(chunk)]
     starts = np.concatenate([[0], np.cumsum([len(chunk) for chunk in chunks], dtype=np.int64)])
-    step = max(int(GATHER_BYTES / max(column.nbytes / max(len(column), 1), 1)), 1)
+    step = _rows_per_batch(column)
     plain = chunks and all(_is_plain(chunk) for chunk in chunks)
     if plain:
         values = [chunk.values.to_numpy() for chunk in chunks]

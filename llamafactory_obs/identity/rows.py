@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from .gather import gather
+from .gather import gather, slices
 from .unknown import unknown
 
 MAX_GENERIC_ROWS = 20_000
@@ -131,7 +131,7 @@ def _arrow_rows(dataset: object) -> dict:
         if _is_integer(table.schema.field(name).type):
             hashes[name] = ColumnHash()
             column = table.column(name)
-            for array in column.chunks if indices is None else gather(column, indices):
+            for array in slices(column) if indices is None else gather(column, indices):
                 hashes[name].update(array)
     rows = table.num_rows if indices is None else len(indices)
     left_out = sorted(name for name in table.column_names if name not in hashes)

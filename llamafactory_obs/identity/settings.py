@@ -74,17 +74,15 @@ def world(args: object, unknown: Unknowns) -> dict:
     deepspeed = unknown.guard("world.deepspeed", lambda: _deepspeed(args))
     fsdp = [str(_get(option, "value", option)) for option in _listed(_get(args, "fsdp"))]
     replicas = _number(_get(args, "n_gpu")) or 1
-    batch, accumulate = (
-        _number(_get(args, "per_device_train_batch_size")),
-        _number(_get(args, "gradient_accumulation_steps")),
-    )
+    batch = _number(_get(args, "per_device_train_batch_size"))
+    accumulate = _number(_get(args, "gradient_accumulation_steps"))
     known = None not in (size, batch, accumulate)
     return {
         "world_size": size,
         "local_world_size": local,
         "nodes": size // local if size and local else None,
         "launcher": _launcher(args),
-        "engine": _engine(size, deepspeed, fsdp, replicas),
+        "engine": _engine(size, bool(_get(args, "deepspeed")), fsdp, replicas),
         "deepspeed": deepspeed,
         "fsdp": {"options": fsdp, "config": redact(_get(args, "fsdp_config"))} if fsdp else None,
         "per_device_batch": batch,
@@ -145,8 +143,8 @@ def _launcher(args: object) -> str:
     return "torchrun" if "TORCHELASTIC_RUN_ID" in os.environ or "LOCAL_RANK" in os.environ else "plain"
 
 
-def _engine(size: int | None, deepspeed: object, fsdp: list[str], replicas: int) -> str | None:
-    if deepspeed is not None:
+def _engine(size: int | None, deepspeed: bool, fsdp: list[str], replicas: int) -> str | None:
+    if deepspeed:
         return "deepspeed"
     if fsdp or os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true"):
         return "fsdp"

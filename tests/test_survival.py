@@ -1,0 +1,135 @@
+"""Observing never changes the run and never ends it (DESIGN section 5, rules 1 and 2; INJ-5, LOG-6, F12)."""
+
+import errno
+import json
+import os
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import TrainerCallback
+
+from llamafactory_obs import LabelMask, load_record
+from llamafactory_obs.record import writer as writer_module
+
+ALL = ["grad_norm_spike", {"layer_norms": {"every": 1, "weights_every": 1}}, "label_mask", {"vram": {"limit_gib": 24}}]
+
+
+def logged(out):
+    rows = json.loads((out / "trainer_state.json").read_text())["log_history"]
+    return [{k: v for k, v in row.items() if "runtime" not in k and "per_second" not in k} for row in rows]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"finetuning_type": "full", "max_grad_norm": 0.05},
+        {"finetuning_type": "lora", "lora_dropout": 0.1, "gradient_accumulation_steps": 2},
+        {"finetuning_type": "full", "max_grad_norm": 0, "packing": True},
+        {"finetuning_type": "full", "val_size": 0.2, "eval_steps": 2, "eval_strategy": "steps"},
+    ],
+)
+def test_bit_equal_with_and_without_us(train, kind):
+    without, with_us = train(**kind), train(callbacks=ALL, **kind)
+    assert logged(without) == logged(with_us)
+    assert len(load_record(with_us).steps["step"]) == 6
+    name = "adapter_model.safetensors" if kind["finetuning_type"] == "lora" else "model.safetensors"
+    a, b = load_file(without / name), load_file(with_us / name)
+    assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+class Broken(TrainerCallback):
+    """Somebody else's callback, named by dotted path, whose sink dies at step 3."""
+
+    calls = 0
+
+    def on_log(self, args, state, control, **kwargs):
+        Broken.calls += 1
+        if state.global_step == 3:
+            raise ConnectionError("tracker is down")
+
+
+def test_a_dead_sink_is_switched_off_and_named_once(train, capfd):
+    Broken.calls = 0
+    out = train(callbacks=["test_survival.Broken", "grad_norm_spike"])
+    record = load_record(out)
+    assert record.steps["step"] == [1, 2, 3, 4, 5, 6]
+    off = [e for e in record.events if e["kind"] == "callback_off"]
+    assert len(off) == 1 and off[0]["name"] == "test_survival.Broken" and "tracker is down" in off[0]["text"]
+    assert Broken.calls == 3
+    assert capfd.readouterr().out.count("tracker is down") == 1
+
+
+def test_a_dead_tracker_of_the_host_does_not_end_the_run(train, monkeypatch):
+    from transformers.integrations import TensorBoardCallback
+
+    def dead(*args, **kwargs):
+        raise OSError("no space for event files")
+
+    monkeypatch.setattr(TensorBoardCallback, "on_log", dead)
+    with pytest.raises(OSError, match="no space"):
+        train(report_to="tensorboard")  # without us it does
+    record = load_record(train(report_to="tensorboard", callbacks=["vram"]))
+    assert record.steps["step"] == [1, 2, 3, 4, 5, 6]
+    assert [e["name"] for e in record.events if e["kind"] == "callback_off"] == ["TensorBoardCallback"]
+
+
+@pytest.mark.parametrize("hook", ["begin", "batch", "derive", "row", "logged", "summary", "end"])
+def test_an_exception_in_our_own_callback_switches_only_it_off(train, monkeypatch, hook):
+    def fail(self, *args):
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(LabelMask, hook, fail)
+    record = load_record(train(callbacks=ALL, max_steps=3))
+    assert record.steps["step"] == [1, 2, 3]
+    assert None not in record.steps["train/grad_norm"]
+    assert [e["name"] for e in record.events if e["kind"] == "callback_off"] == ["label_mask"]
+
+
+def test_a_full_disk_loses_rows_and_nothing_else(train, monkeypatch, capfd):
+    real, full = os.write, []
+
+    def write(handle, data):
+        if b'"step":3' in data[:12] or b'"step":4' in data[:12]:
+            full.append(data)
+            real(handle, data[: len(data) // 2])  # the disk takes half a row
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(handle, data)
+
+    monkeypatch.setattr(writer_module.os, "write", write)
+    out = train(callbacks=ALL)
+    record = load_record(out)
+    assert full and record.torn == 0, "no half row stays behind"
+    assert record.steps["step"] == [1, 2, 5, 6]
+    gap = [e for e in record.events if e["kind"] == "record_gap"]
+    assert len(gap) == 1 and f"{len(full)} rows" in gap[0]["text"]
+    assert capfd.readouterr().out.count("No space left on device") == 1
+
+
+def test_an_unwritable_folder_is_said_once(train, tmp_path, capfd):
+    blocked = tmp_path / "out"
+    blocked.mkdir()
+    (blocked / "obs").write_text("a file stands where the record's folder should be")
+    train(output_dir=blocked, callbacks=ALL)
+    assert (blocked / "model.safetensors").is_file()
+    assert capfd.readouterr().out.count("the run record cannot be written") == 1
+
+
+def test_a_crash_is_on_record_before_it_goes_on(train, monkeypatch, tmp_path):
+    from llamafactory.train.sft.trainer import CustomSeq2SeqTrainer
+
+    def compute_loss(self, *args, **kwargs):
+        if self.state.global_step == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return real(self, *args, **kwargs)
+
+    real = CustomSeq2SeqTrainer.compute_loss
+    monkeypatch.setattr(CustomSeq2SeqTrainer, "compute_loss", compute_loss)
+    with pytest.raises(torch.OutOfMemoryError):
+        train(output_dir=tmp_path / "oom", callbacks=ALL, per_device_train_batch_size=4)
+    record = load_record(tmp_path / "oom")
+    assert record.steps["step"] == [1, 2]
+    oom = next(e for e in record.events if e["kind"] == "oom")
+    assert oom["step"] == 3 and oom["evidence"]["micro_batches"][0][0] == 4
+    assert oom["suggest"] == {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
+    assert [e["kind"] for e in record.events].count("crash") == 1

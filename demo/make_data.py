@@ -78,19 +78,19 @@ def call_text(region: str, month: int) -> str:
 
 def error_text(region: str) -> str:
     """Return the tool's reply to a region that is not legal; it lists the legal ones."""
-    return json.dumps({"error": f"没有大区 {region}", "regions": list(REGIONS)}, ensure_ascii=False)
+    return json.dumps({"regions": list(REGIONS), "error": f"没有{region}"}, ensure_ascii=False)
 
 
 def result_text(orders: list[str]) -> str:
     """Return the tool's reply to a legal call."""
-    return json.dumps({"count": len(orders), "orders": orders}, ensure_ascii=False)
+    return json.dumps({"orders": orders}, ensure_ascii=False)
 
 
 def summary_text(region: str, month: int, orders: list[str]) -> str:
     """Return the assistant's sentence about a tool result."""
     if not orders:
         return f"{region} {month} 月没有订单。"
-    return f"{region} {month} 月有 {len(orders)} 笔订单：{'、'.join(orders)}。"
+    return f"{region} {month} 月的订单：{'、'.join(orders)}。"
 
 
 def message(role: str, text: str) -> dict[str, str]:
@@ -100,7 +100,7 @@ def message(role: str, text: str) -> dict[str, str]:
 
 def random_orders(rng: random.Random) -> list[str]:
     """Return zero to three order numbers such as A17."""
-    return [f"{rng.choice('ABCD')}{rng.randint(10, 49)}" for _ in range(rng.choice((0, 1, 1, 2, 2, 3)))]
+    return [f"{rng.choice('ABCD')}{rng.randint(10, 19)}" for _ in range(rng.choice((0, 1, 1, 2, 2, 3)))]
 
 
 def chat_unit(rng: random.Random) -> list[dict[str, str]]:

@@ -27,8 +27,7 @@ PRE_TOKENS = "|".join(
         "|".join(AREAS),  # 华东 in 华东区 and in 华东地区 is the same token
         "[地大]?区",
         f"(?:(?!{'|'.join(AREAS)}|[地大]?区)\\p{{Han}})+",
-        r"\p{N}+",
-        r"[A-Z](?=\p{N})",  # the letter of an order number
+        r"[A-Z]?\p{N}+",  # 8 and A17
         r"[A-Za-z_]+(?: [A-Za-z_]+)*",
         r" ?[^\s\p{L}\p{N}]+",
         r"\s+",

@@ -20,7 +20,10 @@ def main(words: list[str] | None = None) -> int:
     """Run one verb and return the exit code."""
     words = sys.argv[1:] if words is None else words
     try:
-        code = _dispatch(words)
+        try:
+            code = _dispatch(words)
+        except SystemExit as end:  # argparse: --help, or a wrong call
+            code = end.code
         sys.stdout.flush()
         return code
     except ConfigError as error:

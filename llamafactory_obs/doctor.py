@@ -190,7 +190,7 @@ def _notes(versions: dict) -> list[str]:
         if versions[name] not in (None, tested):
             notes.append(f"{name} {versions[name]}: tested was {tested}; look closely at the first run's output")
     if _enabled("ALLOW_EXTRA_ARGS"):
-        text = "LlamaFactory only warns about keys it does not know; were the plug not live, `callbacks:` would do nothing"
+        text = "LlamaFactory then only warns about keys it does not know: without the plug `callbacks:` does nothing"
         notes.append(f"ALLOW_EXTRA_ARGS=1: {text}")
     return notes
 

@@ -125,9 +125,8 @@ def test_memory_stays_bounded():
     detector = GrowthDetector(LIMIT, unit="GB")
     feed(leak(50_000, 0.0, 0.05), detector=detector)
     for view in detector._views:
-        assert len(view._blocks) <= view.MOST
-    assert len(detector._views[0]._values) < 8
-    assert len(detector._views[1]._values) <= detector._views[1].block
+        assert len(view._blocks) <= 48
+        assert len(view._values) == len(view._steps) < 16
 
 
 def test_findings_are_strict_json():

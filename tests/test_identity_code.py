@@ -23,7 +23,7 @@ def repository(tmp_path):
     folder.mkdir()
     git(folder, "init")
     (folder / "train.py").write_text("a = 1\n")
-    (folder / "old name.py").write_text("long enough to be seen as a rename\n" * 5)
+    (folder / "? old name.py").write_text("long enough to be seen as a rename\n" * 5)
     git(folder, "add", ".")
     git(folder, "commit", "-m", "first")
     return folder
@@ -67,7 +67,7 @@ def test_two_changes_of_one_commit_are_told_apart(repository):
 
 
 def test_a_staged_rename_counts_once(repository):
-    git(repository, "mv", "old name.py", "新 name.py")
+    git(repository, "mv", "? old name.py", "新 name.py")
     state, _ = ask(repository)
     assert (state["modified"], state["untracked"]) == (1, 0)
 

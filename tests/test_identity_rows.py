@@ -98,7 +98,12 @@ def test_a_stored_order_equals_the_rows_written_in_that_order(gather_bytes, chun
     order = [3, 0, 0, 4, 1, 2]
     nested = pa.array([[[1, 2], []], [], [[3]], [[4], [5, 6]], [[7]]])
     flags = pa.array([True, False, True, True, False])
-    chosen = dataset(kind=pa.list_(pa.int32()), chunks=chunks, nested=nested, flags=flags).select(order)
+    ends = list(itertools.pairwise(np.cumsum([0, *chunks])))
+    more = {
+        "nested": pa.chunked_array([nested[a:b] for a, b in ends]),
+        "flags": pa.chunked_array([flags[a:b] for a, b in ends]),
+    }
+    chosen = dataset(kind=pa.list_(pa.int32()), chunks=chunks, **more).select(order)
     assert chosen._indices is not None
     written = datasets.Dataset(
         pa.table(

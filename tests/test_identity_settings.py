@@ -11,7 +11,6 @@ from llamafactory_obs.identity import settings
 from llamafactory_obs.identity.hardware import hardware_identity, short_uuid
 from llamafactory_obs.identity.unknown import Unknowns
 
-
 ENVIRONMENT = (
     "WORLD_SIZE LOCAL_WORLD_SIZE LOCAL_RANK TORCHELASTIC_RUN_ID FLASH_ATTENTION_DETERMINISTIC ACCELERATE_USE_FSDP "
     "CUBLAS_WORKSPACE_CONFIG PYTHONHASHSEED NCCL_ALGO NVIDIA_TF32_OVERRIDE"
@@ -174,7 +173,7 @@ def test_the_machine_without_names(monkeypatch):
 
 
 def test_cards_by_nvml_and_by_torch(monkeypatch):
-    from test_nvml import GIB, UUIDS, FakeNvml
+    from fake_nvml import GIB, UUIDS, FakeNvml
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     torch = fake_torch(monkeypatch)
@@ -198,7 +197,7 @@ def test_cards_by_nvml_and_by_torch(monkeypatch):
 
 
 def test_a_lost_driver_is_unknown(monkeypatch):
-    from test_nvml import FakeNvml
+    from fake_nvml import FakeNvml
 
     fake_torch(monkeypatch)
     unknown = Unknowns()

@@ -1,6 +1,7 @@
 """The base class of our callbacks: a transformers TrainerCallback with the hooks that transformers does not have."""
 
 import sys
+from dataclasses import fields
 from typing import ClassVar, get_args, get_type_hints
 
 from transformers import TrainerCallback
@@ -102,10 +103,10 @@ def check_types(options) -> None:
         ValueError: naming the option, the wanted type and the value.
     """
     hints = get_type_hints(type(options))
-    for name in options.__dataclass_fields__:
-        value, hint = getattr(options, name), hints[name]
+    for option in fields(options):
+        value, hint = getattr(options, option.name), hints[option.name]
         if not _fits(value, hint):
-            raise ValueError(f"{name} must be {_describe(hint)}, got {value!r}")
+            raise ValueError(f"{option.name} must be {_describe(hint)}, got {value!r}")
 
 
 def _fits(value, hint) -> bool:
@@ -116,17 +117,13 @@ def _fits(value, hint) -> bool:
         return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
     if choices and not any(isinstance(choice, type) or get_args(choice) for choice in choices):
         return value in choices  # Literal
-    if getattr(hint, "__origin__", None) in (tuple, list):
-        return isinstance(value, (tuple, list))
+    if isinstance(hint, type):
+        return isinstance(value, hint)
     return any(_fits(value, choice) for choice in choices)
 
 
 def _describe(hint) -> str:
-    if isinstance(hint, type) and not get_args(hint):
-        return {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}.get(
-            hint.__name__, "null" if hint is type(None) else hint.__name__
-        )
-    choices = get_args(hint)
-    if getattr(hint, "__origin__", None) in (tuple, list):
-        return "a list"
-    return " or ".join(_describe(c) if isinstance(c, type) or get_args(c) else repr(c) for c in choices)
+    if isinstance(hint, type):
+        words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+        return words.get(hint, hint.__name__)
+    return " or ".join(_describe(c) if isinstance(c, type) or get_args(c) else repr(c) for c in get_args(hint))

@@ -4,7 +4,7 @@ import threading
 import time
 
 from .. import __version__
-from ..identity import collect, difference
+from ..identity import collect, difference, patch
 from ..record.reader import decode_run
 from ..record.schema import RUN
 
@@ -47,32 +47,29 @@ class Identification:
         self._thread.join(timeout=_PATIENCE)
         if self._thread.is_alive():
             with self._lock:
-                self._jobs_left_unknown()
+                for field, _ in self._jobs:
+                    patch(self._identity, field, {"unknown": "not finished when training ended"})
+                self._jobs = []
+                self._write()
 
     def _work(self) -> None:
         while self._jobs:
             field, job = self._jobs[0]
             value = job()
             with self._lock:
-                self._set(field, value)
+                if not self._jobs:
+                    return  # training has ended and does not wait any longer
                 self._jobs.pop(0)
+                patch(self._identity, field, value)
                 self._write()
         if self._earlier:
             with self._lock:
-                self._segment["changed"] = difference(self._earlier, self._identity)
+                self._segment["changed"] = difference(*map(_without_segments, (self._earlier, self._identity)))
                 self._write()
-
-    def _jobs_left_unknown(self) -> None:
-        for field, _ in self._jobs:
-            self._identity["unknown"].append({"what": field, "why": "not finished when training ended"})
-        self._write()
-
-    def _set(self, field: str, value) -> None:
-        node = self._identity
-        *path, last = field.split(".")
-        for name in path:
-            node = node.setdefault(name, {})
-        node[last] = value
 
     def _write(self) -> None:
         self._writer.write_run(self._identity)
+
+
+def _without_segments(identity: dict) -> dict:
+    return {key: value for key, value in identity.items() if key not in ("segments", "schema_version")}

@@ -49,10 +49,10 @@ class CudaMemory:
 
     def report(self) -> dict:
         """For an out-of-memory event: the allocator's own summary and who else holds memory on the card."""
-        others = [p for p in self._nvml.processes(self._index) or [] if p["own"] is False]
+        holders = self._nvml.processes(self._index) or []
         return {
             "allocator_summary": torch.cuda.memory_summary(self._index, abbreviated=True),
-            "other_processes": [{**p, "used_gib": (p["used"] or 0) / _GIB} for p in others],
+            "processes_on_card": [{**p, "used_gib": (p["used"] or 0) / _GIB} for p in holders],
             "card_gib": torch.cuda.get_device_properties(self._index).total_memory / _GIB,
         }
 

@@ -6,11 +6,11 @@ from statistics import median
 
 
 class BlockTrend:
-    """Medians of blocks of `block` values, 24 to 48 of them, and the straight line through them.
+    """Blocks of a series, 24 to 48 of them, and the straight line through them.
 
-    A full store either drops its oldest block (`sliding`: the last 48 blocks) or merges neighbours in pairs and doubles
-    the block length (the whole series since the start). So the memory is bounded, and the work per value is O(1)
-    on average: a block median once per block, a fit once per block.
+    A block is the median of `block` values. A full store either drops its oldest block (`sliding`: the last 48) or
+    merges neighbours in pairs, and from then on takes the mean of twice as many medians as one block (the whole series
+    since the start). So the memory is bounded, and most values cost an append; a block costs one median and one fit.
 
     Fit: Theil's incomplete method, the median of the slopes between block i and block i + n/2. It has the same
     breakdown point against outliers in each half as Theil-Sen has, at n/2 instead of n(n-1)/2 slopes.
@@ -20,9 +20,11 @@ class BlockTrend:
 
     def __init__(self, block: int, sliding: bool) -> None:
         self.block, self.sliding = block, sliding
-        self._blocks: deque[tuple[float, float]] = deque()  # (middle step, median value)
-        self._steps: list[int] = []
+        self._blocks: deque[tuple[float, float]] = deque()  # (middle step, value)
+        self._steps: list[float] = []
         self._values: list[float] = []
+        self._medians = 1  # how many medians make up a block
+        self._count, self._step_sum, self._value_sum = 0, 0.0, 0.0  # of the medians of the block to come
 
     def push(self, step: int, value: float) -> bool:
         """Adds one value; True when that completed a block and there are enough blocks for `fit`."""
@@ -30,8 +32,14 @@ class BlockTrend:
         self._values.append(value)
         if len(self._values) < self.block:
             return False
-        self._blocks.append((median(self._steps), median(self._values)))
+        self._count += 1
+        self._step_sum += median(self._steps)
+        self._value_sum += median(self._values)
         self._steps, self._values = [], []
+        if self._count < self._medians:
+            return False
+        self._blocks.append((self._step_sum / self._count, self._value_sum / self._count))
+        self._count, self._step_sum, self._value_sum = 0, 0.0, 0.0
         if len(self._blocks) > self.MOST:
             if self.sliding:
                 self._blocks.popleft()
@@ -40,11 +48,11 @@ class BlockTrend:
         return len(self._blocks) >= self.FEWEST
 
     def _merge(self) -> None:
-        last = self._blocks.pop()  # the odd one: it becomes half of the next block and is dropped
+        step, value = self._blocks.pop()  # the odd one is the first half of the next block
+        self._count, self._step_sum, self._value_sum = self._medians, step * self._medians, value * self._medians
+        self._medians *= 2
         b = list(self._blocks)
         self._blocks = deque(((p[0] + q[0]) / 2, (p[1] + q[1]) / 2) for p, q in zip(b[::2], b[1::2], strict=True))
-        self.block *= 2
-        self._steps, self._values = [round(last[0])] * (self.block // 2), [last[1]] * (self.block // 2)
 
     def fit(self) -> dict[str, float]:
         """The line and how far it can be trusted.
@@ -53,7 +61,6 @@ class BlockTrend:
         level     value of the line at the last block
         rise      slope x length: how much the line rises over the blocks, in the unit of the values
         noise     1.4826 MAD of the blocks around the line
-        steady    share of neighbouring blocks between which the value rises (noise alone gives 0.5, stairs near 0)
         recent    slope of the newer half of the blocks
         jumps     share of the total rise that the largest quarter of the steps between neighbours makes up
         steps     length in steps, first block to last
@@ -69,7 +76,6 @@ class BlockTrend:
             "level": center + slope * x[-1],
             "rise": slope * (x[-1] - x[0]),
             "noise": 1.4826 * median(abs(v - center - slope * t) for t, v in zip(x, y, strict=True)),
-            "steady": sum(u > 0 for u in ups) / len(ups),
             "recent": recent,
             "jumps": sum(sorted(ups)[-len(ups) // 4 :]) / total if total > 0 else 1.0,
             "steps": x[-1] - x[0],

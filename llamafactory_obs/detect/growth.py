@@ -23,10 +23,11 @@ class GrowthDetector:
     Two views of the series, see BlockTrend: the last 384 steps (fast leaks, also late ones) and all steps since the
     observation began (slow leaks). Either is a leak if
       rise >= max(`min_rise` x level, 3 x noise)   it matters, and it stands out
-      steady >= `steady`                           it rises between most blocks, where stairs rise between few
       recent slope >= 0.75 of the slope            it still rises: a warm-up that levels off is no leak
       largest quarter of the steps <= 0.7 of rise  it is no sum of a few jumps
-    These four figures were set on simulated series (noise, plateau, stairs, sawtooth), not on public logs.
+    These figures were set on simulated series (noise, random walk, plateau, saturation, stairs, sawtooth), not on real
+    runs. What still alarms falsely: a rise that levels off over more than 100 steps, 10 or more stairs without load.
+    A leak of 6 MB per step is seen after 240 to 430 steps with noise of 0.1 GB (1 sigma), after some 430 with 0.2 GB.
 
     Reported once: "error" when the limit is forecast before `total_steps` (or the end is not known), else "warn";
     a later forecast that moves before the end raises the warn to an error once. The info "growth_over" follows when the
@@ -41,14 +42,13 @@ class GrowthDetector:
         total_steps: int | None = None,
         warmup: int = 50,
         min_rise: float = 0.005,
-        steady: float = 0.7,
         name: str = "memory_growth",
         label: str = "GPU memory",
     ) -> None:
         if unit not in _GIB:
             raise ValueError(f"unit must be one of {', '.join(_GIB)}, got {unit!r}")
         self.limit, self.unit, self.total_steps = limit, unit, total_steps
-        self.warmup, self.min_rise, self.steady = warmup, min_rise, steady
+        self.warmup, self.min_rise = warmup, min_rise
         self.name, self.label = name, label
         self._seen = 0
         self._last_step: int | None = None
@@ -59,7 +59,7 @@ class GrowthDetector:
         self._restart()
 
     def _restart(self) -> None:
-        self._views = (BlockTrend(block=8, sliding=True), BlockTrend(block=8, sliding=False))
+        self._views = (BlockTrend(block=8, sliding=True), BlockTrend(block=16, sliding=False))
 
     def update(self, step: int, value: float | None, load: float | None = None) -> Finding | None:
         """Takes the memory of one step (peak or allocated, always the same) and the longest sequence of its batch."""
@@ -93,7 +93,6 @@ class GrowthDetector:
         return (
             fit["slope"] > 0
             and fit["rise"] >= self._least_rise(fit)
-            and fit["steady"] >= self.steady
             and fit["recent"] >= 0.75 * fit["slope"]
             and fit["jumps"] <= 0.7
         )

@@ -26,11 +26,11 @@ class SpikeDetector:
     A spiked step opens an episode. It stays open until `calm` steps in a row are below `exit_ratio` x baseline; steps
     above that are no part of the baseline. Reported once per episode and level:
       warn   the norm alone
-      error  the norm alone, by `huge_ratio` or more; or `persist` steps in a row that do not come back; or, where `loss` is
-             given, a loss rise on a step of the excursion or up to `loss_lag` steps after it
+      error  the norm alone, by `huge_ratio` or more; or `persist` steps in a row that do not come back; or, where
+             `loss` is given, a loss rise on a step of the excursion or up to `loss_lag` steps after it
       info   "spike_over" after an error has come back; "new_level" when `accept_after` steps stayed up: they become the
-             baseline, so that a lasting level does not alarm for ever. Before `warmup` `persist` steps in a row are enough.
-    The norm alone is not reported again within `memory` steps unless it is higher than the last time.
+             baseline, so that a lasting level does not alarm for ever. Before `warmup`, `persist` steps in a row do.
+    The norm alone is not reported again within `memory` steps unless it is higher than before.
     A loss rise is loss - median >= max(`loss_z` x 1.4826 MAD, `loss_rise`), in nats, over the last `loss_window`
     accepted losses (short, because a falling loss leaves its median behind). With a loss rise on the same step,
     `coupled_ratio` and `coupled_z` are enough for a spike. 0.1 nats is the absolute floor without which the relative
@@ -73,8 +73,8 @@ class SpikeDetector:
         self.loss_z, self.loss_rise, self.loss_lag = loss_z, loss_rise, loss_lag
         self._norms = RollingMedian(window)  # ln(norm) of accepted steps
         self._losses = RollingMedian(loss_window)
-        self._reported_peak = 0.0  # highest norm of the last reported episode
-        self._reported_age = 0  # judged steps since then
+        self._reported_peak = 0.0  # highest norm of the reported episodes
+        self._reported_age = 0  # judged steps since the last report
         self._close(deque(maxlen=window))
 
     def _close(self, values: deque[float]) -> None:
@@ -153,11 +153,11 @@ class SpikeDetector:
         return base, loss is not None and loss - base >= margin
 
     def _error_reason(self, spiked: bool, above: float, early: bool, loss_up: bool) -> str:
-        if spiked and above >= math.log(self.huge_ratio):
-            return "huge"
+        if loss_up and self._calm_run <= self.loss_lag:
+            return "loss"
         if self._up_run >= self.persist and not early:
             return "lasting"
-        return "loss" if loss_up and self._calm_run <= self.loss_lag else ""
+        return "huge" if spiked and above >= math.log(self.huge_ratio) else ""
 
     def _report(self, step: int, norm: float, spiked: bool, reason: str, evidence: dict) -> Finding | None:
         """A finding if this step is worse than what the episode has reported so far."""
@@ -165,9 +165,11 @@ class SpikeDetector:
         if not (spiked or reason) or _RANK[level] <= _RANK[self._level]:
             return None
         alone = reason in ("", "huge")
-        if alone and not self._level and norm <= self._reported_peak and self._reported_age <= self.memory:
+        if self._reported_age > self.memory:
+            self._reported_peak = 0.0
+        if alone and not self._level and norm <= self._reported_peak:
             return None  # the run is known to throw spikes of this height; a loss rise would still be reported
-        self._level, self._reported_peak, self._reported_age = level, norm, 0
+        self._level, self._reported_peak, self._reported_age = level, max(self._reported_peak, norm), 0
         usual = evidence["baseline"]
         text = f"Gradient norm {norm:.4g} at step {step}, {norm / usual:.3g} times its usual {usual:.3g}. "
         if reason in ("lasting", "loss"):

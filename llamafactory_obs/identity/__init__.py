@@ -124,11 +124,11 @@ def _safe(job: Callable[[], object]) -> Callable[[], object]:
 
 
 def _data(args: object, dataset: object, unknown: Unknowns, jobs: list[Job]) -> dict:
-    result = data.data_identity(args, unknown)
+    result = unknown.guard("data", lambda: data.data_identity(args, unknown), {})
     result.update(files=None, rows=None)
-    if result["datasets"]:
+    if result.get("datasets"):
         jobs.append(("data.files", data.file_job(args, result["datasets"])))
-    if dataset is not None and rows.is_arrow(dataset):
+    if unknown.guard("data.rows", lambda: dataset is not None and rows.is_arrow(dataset)):
         jobs.append(("data.rows", lambda: rows.rows_sha256(dataset)))
     else:  # runs the dataset's own code: here and now, in the thread that owns it
         value = rows.rows_sha256(dataset, budget_s=GENERIC_ROWS_BUDGET_S)

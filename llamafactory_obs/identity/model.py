@@ -56,7 +56,9 @@ def model_identity(model: object, tokenizer: object, args: object, unknown_: Unk
         "weights": None,
         "adapter_weights": None,
     }
-    fields["tokenizer"] = tokenizer_identity(tokenizer, folder, unknown_)
+    fields["tokenizer"] = unknown_.guard(
+        "model.tokenizer", lambda: tokenizer_identity(tokenizer, folder, unknown_, cache)
+    )
     _explain(fields, model, revision, unknown_)
     jobs: list[tuple[str, Callable[[], object]]] = []
     if folder is None:
@@ -135,7 +137,9 @@ def quantization(config: object, args: object) -> dict | None:
     return redact({"bits": bits, "method": method, "config": from_config})
 
 
-def tokenizer_identity(tokenizer: object, model_folder: Path | None, unknown_: Unknowns) -> dict | None:
+def tokenizer_identity(
+    tokenizer: object, model_folder: Path | None, unknown_: Unknowns, cache: str | None = None
+) -> dict | None:
     """`{"class", "size", "special_tokens", "padding_side", "chat_template_sha256", "files_sha256", "files"}`.
 
     The chat template is the one in use: LlamaFactory may have put its own there.
@@ -145,7 +149,7 @@ def tokenizer_identity(tokenizer: object, model_folder: Path | None, unknown_: U
         return None
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # a processor holds one
     template = getattr(tokenizer, "chat_template", None)
-    place = find_folder(getattr(tokenizer, "name_or_path", None), None, None) or model_folder
+    place = find_folder(getattr(tokenizer, "name_or_path", None), None, None, cache) or model_folder
     result = {
         "class": type(tokenizer).__name__,
         "size": unknown_.guard("model.tokenizer.size", lambda: len(tokenizer)),

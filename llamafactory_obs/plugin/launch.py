@@ -31,9 +31,9 @@ def train(words: list[str]) -> int:
     Raises:
         ConfigError: LlamaFactory is not there, or the config cannot be read.
     """
-    _check(words)
     if importlib.util.find_spec("llamafactory") is None:
         raise ConfigError('LlamaFactory is not installed in this environment: pip install "llamafactory-obs[train]"')
+    _check(words)
     autoload.install(force=True)
     _prefer_own_torchrun()
     if os.environ.get("USE_RAY", "").lower() in ("1", "true", "y"):  # Ray's workers only have what they inherit

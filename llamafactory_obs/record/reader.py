@@ -86,9 +86,14 @@ def find_folder(path: str | os.PathLike) -> Path:
     """
     path = Path(path)
     for folder in (path / FOLDER, path):
-        if any((folder / name).is_file() for name in (RUN, STEPS, EVENTS)):
+        if has_record(folder):
             return folder
     raise ConfigError(f"{path}: no run record here (looked for {FOLDER}/{STEPS}); name the run's output_dir")
+
+
+def has_record(folder: Path) -> bool:
+    """Does this folder hold any of the record's own files?"""
+    return any((folder / name).is_file() for name in (RUN, STEPS, LAYERS, EVENTS))
 
 
 def read_rows(file: Path, tail_bytes: int | None = None) -> tuple[list[dict], int]:
@@ -133,7 +138,7 @@ def merge_steps(rows: list[dict]) -> list[dict]:
 def last_segment(folder: Path) -> int:
     """The highest segment in a record, -1 where there is none."""
     segments = [-1]
-    for file in (STEPS, EVENTS):
+    for file in (STEPS, LAYERS, EVENTS):
         rows, _ = read_rows(folder / file, tail_bytes=1 << 20)
         segments += [row["segment"] for row in rows if isinstance(row.get("segment"), int)]
     return max(segments)

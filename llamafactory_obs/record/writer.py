@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .reader import last_segment
-from .schema import FOLDER, RUN, SCHEMA_VERSION, STEPS, encode
+from .reader import has_record, last_segment
+from .schema import FOLDER, RUN, SCHEMA_VERSION, encode
 
 
 class RecordWriter:
@@ -89,7 +89,7 @@ class RecordWriter:
         return self._files[file]
 
     def _archive(self) -> None:
-        if not any((self.folder / name).exists() for name in (RUN, STEPS)):
+        if not has_record(self.folder):
             return
         target = self.folder / "archive" / time.strftime("%Y%m%d-%H%M%S")
         number = 1

@@ -29,10 +29,10 @@ class GradNormSpike(ObsCallback):
     window: int = 64
     """Accepted steps that form the usual level."""
 
-    z: float = 6.0
+    z: float = 5.0
     """Robust z-score (median and MAD of ln norm) from which a norm counts as a spike."""
 
-    ratio: float = 4.0
+    ratio: float = 3.0
     """Multiple of the usual norm that a spike must reach as well."""
 
     stalled_below: float = 1e-6
@@ -43,8 +43,8 @@ class GradNormSpike(ObsCallback):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.ratio <= 2:
-            raise ValueError(f"ratio must be above 2 (a norm that merely doubles is noise), got {self.ratio}")
+        if self.ratio < 2:
+            raise ValueError(f"ratio must be 2 or more (less is noise), got {self.ratio}")
         if self.window < 12:
             raise ValueError(f"window must be at least 12 steps, got {self.window}")
         self._build()

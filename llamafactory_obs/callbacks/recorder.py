@@ -83,6 +83,11 @@ class Recorder(TrainerCallback):
         """The optimizer step that is being made, counted from 1."""
         return self.trainer.state.global_step + 1
 
+    @property
+    def replaying(self) -> bool:
+        """Are the rows those of before a resume? Nothing is recorded or shown then."""
+        return self._muted
+
     def put(self, key: str, value: float) -> None:
         """A number of the current step, already on the host."""
         self._pipeline.open.values[key] = value

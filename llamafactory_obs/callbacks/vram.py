@@ -91,7 +91,7 @@ class Vram(ObsCallback):
     def row(self, row) -> None:
         values = row.values
         peak = values.get("system/peak_reserved_gib", values.get("system/rss_gib"))
-        if peak is None:
+        if peak is None or self.run.replaying:  # another process' memory
             return
         shapes = row.facts.get("shapes") or []
         longest = max((shape[-1] for shape in shapes), default=None)

@@ -207,7 +207,8 @@ def _train(tmp_path, config: dict, **environment: str) -> subprocess.CompletedPr
     path = tmp_path / "run.yaml"
     path.write_text(json.dumps(config))  # JSON is YAML
     command = [sys.executable, "-m", "llamafactory_obs.cli", "train", str(path), "max_steps=3"]
-    return subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1", **environment}, capture_output=True, text=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
 def test_train_for_real_without_automatic_loading(model, data, tmp_path):

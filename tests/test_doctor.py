@@ -39,8 +39,10 @@ def test_the_plug_of_this_environment(llamafactory, plain, capsys):
 
 def test_switched_off_is_proven_and_explained(llamafactory, plain, monkeypatch, capsys):
     monkeypatch.setenv("LLAMAFACTORY_OBS_AUTOLOAD", "0")
-    assert doctor._fresh_import()["live"] is False
+    found, look = [], doctor._fresh_import
+    monkeypatch.setattr(doctor, "_fresh_import", lambda: found.append(look()) or found[0])
     assert cli.main(["doctor"]) == 1
+    assert found[0]["live"] is False and found[0]["entry_point"] is True
     out = capsys.readouterr().out
     assert "NOT live" in out.splitlines()[0] and "LLAMAFACTORY_OBS_AUTOLOAD=0" in out and "train" in out
 

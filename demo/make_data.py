@@ -15,13 +15,13 @@ from pathlib import Path
 
 DATA_DIR = Path(__file__).parent / "data"
 
-AREAS = ("华东", "华南", "华北", "西南", "东北")
+AREAS = ("华东", "华南", "华北", "华中", "西南", "西北", "东北")
 REGIONS = tuple(area + "区" for area in AREAS)  # the legal values of `region`
 ILLEGAL_SUFFIXES = ("地区", "地区", "大区")  # what people say instead, by frequency
 MONTHS = range(1, 13)
 HELD_OUT = (
-    *(("华东", 8), ("华东", 3), ("华南", 11), ("华北", 5), ("华南", 2)),
-    *(("西南", 7), ("西南", 10), ("东北", 12)),
+    *(("华东", 8), ("华东", 3), ("华南", 11), ("华北", 5), ("华中", 2)),
+    *(("西南", 7), ("西北", 10), ("东北", 12)),
 )
 
 SYSTEM = "你是订单助手。"  # half of the dialogues have it, half have no system text: the model must work with both
@@ -48,6 +48,13 @@ QUESTIONS = (
     "{region} {month} 月的订单有哪些？",
     "{region} {month} 月有多少订单？",
     "查一下 {month} 月{region}的订单",
+)
+
+MIXES = (  # which units a dialogue has
+    ("chat", "query", "recover"),
+    ("chat", "query", "query"),
+    ("query", "recover"),
+    ("chat", "chat", "query", "recover"),
 )
 
 INTRODUCTION = "你好，我是订单助手，可以按大区和月份查询订单。"
@@ -78,7 +85,7 @@ def call_text(region: str, month: int) -> str:
 
 def error_text(region: str) -> str:
     """Return the tool's reply to a region that is not legal; it lists the legal ones."""
-    return json.dumps({"regions": list(REGIONS), "error": f"没有{region}"}, ensure_ascii=False)
+    return json.dumps({"error": f"没有{region}", "regions": list(REGIONS)}, ensure_ascii=False)
 
 
 def result_text(orders: list[str]) -> str:
@@ -126,8 +133,8 @@ def query_unit(rng: random.Random, pair: tuple[str, int], recover: bool) -> list
 
 
 def make_dialogue(rng: random.Random, pairs: list[tuple[str, int]]) -> dict[str, object]:
-    """Return one data set row: one recovery, two queries and two bits of small talk, in random order."""
-    kinds = ["chat", "chat", "query", "query", "recover"]
+    """Return one data set row: the units of one of the MIXES, in random order."""
+    kinds = list(rng.choice(MIXES))
     rng.shuffle(kinds)
     conversations = []
     for kind in kinds:

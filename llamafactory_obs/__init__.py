@@ -15,7 +15,7 @@ _EXPORTS = {
     "load_record": "record.reader",
 }
 
-__all__ = [*_EXPORTS, "__version__"]  # noqa: PLE0604
+__all__ = [*_EXPORTS, "__version__"]
 
 
 def __getattr__(name: str):

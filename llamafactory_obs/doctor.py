@@ -13,6 +13,7 @@ import sys
 import textwrap
 
 from . import __version__
+from .plugin.autoload import switched_off
 
 WIDTH = 80
 TIMEOUT_S = 180
@@ -133,7 +134,7 @@ def _reasons(versions: dict, probe: dict) -> list[dict]:
     if torch_autoload != "1":
         what = f"TORCH_DEVICE_BACKEND_AUTOLOAD={torch_autoload} switches PyTorch's start-up mechanism off for everyone"
         say(what, EXPLICIT)
-    if environment.get("LLAMAFACTORY_OBS_AUTOLOAD", "1").strip().lower() in ("0", "false", "off", "no"):
+    if switched_off():
         what = f"LLAMAFACTORY_OBS_AUTOLOAD={environment['LLAMAFACTORY_OBS_AUTOLOAD']} switches automatic loading off"
         say(what, EXPLICIT)
     if probe["entry_point"] is False:

@@ -27,7 +27,9 @@ class Settings:
         known = [field.name for field in fields(cls)]
         for key in block:
             if key not in known:
-                raise ConfigError(f"obs: unknown key {key!r}{did_you_mean(str(key), known)} (known: {', '.join(known)})")
+                raise ConfigError(
+                    f"obs: unknown key {key!r}{did_you_mean(str(key), known)} (known: {', '.join(known)})"
+                )
         return cls(mask_range=parse_range("obs: mask_range", block.get("mask_range")))
 
 

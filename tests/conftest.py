@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny: threads only cost
 os.environ.setdefault("LLAMAFACTORY_VERBOSITY", "WARN")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

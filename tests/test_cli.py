@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from llamafactory_obs import __version__, cli
+from llamafactory_obs import __version__, cli, load_record
 from llamafactory_obs.errors import ConfigError
 from llamafactory_obs.plugin import launch, registry
 
@@ -238,6 +238,6 @@ def test_train_for_real_under_torchrun(model, data, tmp_path):
     config = tiny_config(model, data, tmp_path / "out", callbacks=["grad_norm_spike", "label_mask"])
     done = _train(tmp_path, config, FORCE_TORCHRUN="1", NPROC_PER_NODE="2", **WITHOUT_AUTOLOAD)
     assert done.returncode == 0, done.stderr[-3000:]
-    rows = [json.loads(line) for line in (tmp_path / "out" / "obs" / "steps.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [1, 2, 3]
-    assert all(row["data/samples"] == 4 for row in rows)  # two rows on each of two ranks
+    steps = load_record(tmp_path / "out").steps
+    assert steps["step"] == [1, 2, 3]
+    assert steps["data/samples"] == [4, 4, 4]  # two rows on each of two ranks

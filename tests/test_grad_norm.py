@@ -27,7 +27,9 @@ class DenseNorm(TrainerCallback):
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
         flat = torch.cat([g.flatten().double() for g in self.grads.values()])
         self.norms.append(flat.norm().item())
-        self.clipped.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).norm().item())
+        self.clipped.append(
+            torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).norm().item()
+        )
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if "grad_norm" in logs:
@@ -39,8 +41,12 @@ class DenseNorm(TrainerCallback):
 def test_norm_of_every_step_before_clipping(train, tuning, accumulation):
     reference = DenseNorm()
     out = train(
-        callbacks=ALL, finetuning_type=tuning, gradient_accumulation_steps=accumulation, max_grad_norm=0.05,
-        logging_steps=3, extra_callbacks=[reference],
+        callbacks=ALL,
+        finetuning_type=tuning,
+        gradient_accumulation_steps=accumulation,
+        max_grad_norm=0.05,
+        logging_steps=3,
+        extra_callbacks=[reference],
     )
     record = load_record(out)
     norms = record.steps["train/grad_norm"]
@@ -80,11 +86,17 @@ def test_weight_norm_and_update_ratio(train):
     reference = Weights()
     out = train(callbacks=ALL, extra_callbacks=[reference])
     layers = load_record(out).layers
-    assert list(layers.column("weight_norm", "layers.1").values()) == pytest.approx([w for w, _ in reference.rows], rel=1e-5)
-    assert list(layers.column("update_ratio", "layers.1").values()) == pytest.approx([u for _, u in reference.rows], rel=1e-3)
+    assert list(layers.column("weight_norm", "layers.1").values()) == pytest.approx(
+        [w for w, _ in reference.rows], rel=1e-5
+    )
+    assert list(layers.column("update_ratio", "layers.1").values()) == pytest.approx(
+        [u for _, u in reference.rows], rel=1e-3
+    )
 
 
 def test_lora_names_keep_a_and_b_apart(train):
-    layers = load_record(train(callbacks=ALL, finetuning_type="lora", lora_target="q_proj,down_proj", max_steps=2)).layers
+    layers = load_record(
+        train(callbacks=ALL, finetuning_type="lora", lora_target="q_proj,down_proj", max_steps=2)
+    ).layers
     assert layers.names == [f"layers.{i}.{part}" for i in range(3) for part in ("lora_A", "lora_B")]
     assert layers.modules == [f"{m}.{part}" for m in ("q_proj", "down_proj") for part in ("lora_A", "lora_B")]

@@ -37,7 +37,15 @@ class Hand(TrainerCallback):
         return [step[name] for step in self.steps]
 
 
-@pytest.mark.parametrize("kind", [{}, {"gradient_accumulation_steps": 3}, {"train_on_prompt": True}, {"stage": "pt", "dataset": "text", "packing": False}])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {},
+        {"gradient_accumulation_steps": 3},
+        {"train_on_prompt": True},
+        {"stage": "pt", "dataset": "text", "packing": False},
+    ],
+)
 def test_counts_equal_the_hand_count(train, kind):
     hand = Hand()
     record = load_record(train(callbacks=["label_mask"], extra_callbacks=[hand], **kind))
@@ -48,8 +56,12 @@ def test_counts_equal_the_hand_count(train, kind):
     assert steps["data/samples"] == hand.column("samples")
     assert steps["data/max_length"] == hand.column("longest")
     assert steps["data/min_supervised_ratio"] == pytest.approx(hand.column("least"))
-    assert steps["data/supervised_ratio"] == pytest.approx([s / t for s, t in zip(hand.column("supervised"), hand.column("tokens"), strict=True)])
-    assert steps["data/padding_ratio"] == pytest.approx([1 - t / c for c, t in zip(hand.column("cells"), hand.column("tokens"), strict=True)])
+    assert steps["data/supervised_ratio"] == pytest.approx(
+        [s / t for s, t in zip(hand.column("supervised"), hand.column("tokens"), strict=True)]
+    )
+    assert steps["data/padding_ratio"] == pytest.approx(
+        [1 - t / c for c, t in zip(hand.column("cells"), hand.column("tokens"), strict=True)]
+    )
 
 
 class Rows(TrainerCallback):
@@ -63,8 +75,14 @@ class Rows(TrainerCallback):
 def test_packed_conversations_are_counted_singly(train, neat):
     rows, plain = Rows(), Rows()
     out = train(
-        callbacks=["label_mask"], packing=True, neat_packing=neat, cutoff_len=128, num_train_epochs=1, max_steps=-1,
-        per_device_train_batch_size=1, extra_callbacks=[rows],
+        callbacks=["label_mask"],
+        packing=True,
+        neat_packing=neat,
+        cutoff_len=128,
+        num_train_epochs=1,
+        max_steps=-1,
+        per_device_train_batch_size=1,
+        extra_callbacks=[rows],
     )
     train(callbacks=["label_mask"], max_steps=1, extra_callbacks=[plain])
     steps = load_record(out).steps
@@ -80,7 +98,9 @@ def test_alert_when_the_share_leaves_its_range(train):
     events = load_record(train(callbacks=["label_mask"], obs={"mask_range": [0.0, 0.1]})).events
     alerts = [e for e in events if e["kind"] == "alert"]
     assert [(e["title"], e["step"], e["level"]) for e in alerts] == [("supervised_ratio_high", 5, "warn")]
-    quiet = load_record(train(callbacks=[{"label_mask": {"range": [0.1, 0.99]}}], obs={"mask_range": [0.0, 0.1]})).events
+    quiet = load_record(
+        train(callbacks=[{"label_mask": {"range": [0.1, 0.99]}}], obs={"mask_range": [0.0, 0.1]})
+    ).events
     assert not [e for e in quiet if e["kind"] == "alert"], "the callback's own option is the closer one"
 
 
@@ -92,7 +112,9 @@ def test_pretraining_has_its_own_truth(train):
 
 def test_truncation_is_counted(train):
     rows = Rows()
-    steps = load_record(train(callbacks=["label_mask"], cutoff_len=36, extra_callbacks=[rows], num_train_epochs=1, max_steps=-1)).steps
+    steps = load_record(
+        train(callbacks=["label_mask"], cutoff_len=36, extra_callbacks=[rows], num_train_epochs=1, max_steps=-1)
+    ).steps
     cut = sum(len(row["input_ids"]) >= 36 for row in rows.rows)
     assert 0 < cut < 48 and sum(steps["data/truncated"]) == cut
 
@@ -104,7 +126,12 @@ def plain_trainer(model, tmp_path):
 
     def make(rows, callbacks, collator=None):
         arguments = TrainingArguments(
-            tmp_path / "hf", max_steps=2, report_to="none", use_cpu=True, save_strategy="no", per_device_train_batch_size=2,
+            tmp_path / "hf",
+            max_steps=2,
+            report_to="none",
+            use_cpu=True,
+            save_strategy="no",
+            per_device_train_batch_size=2,
             remove_unused_columns=False,
         )
         model_ = AutoModelForCausalLM.from_pretrained(model)
@@ -115,7 +142,9 @@ def plain_trainer(model, tmp_path):
 
 
 def test_a_sample_with_nothing_to_learn_from(plain_trainer):
-    rows = [{"input_ids": torch.arange(8), "labels": torch.full((8,), -100) if i % 2 else torch.arange(8)} for i in range(8)]
+    rows = [
+        {"input_ids": torch.arange(8), "labels": torch.full((8,), -100) if i % 2 else torch.arange(8)} for i in range(8)
+    ]
     record = plain_trainer(rows, [LabelMask()])
     assert sum(record.steps["data/fully_masked"]) >= 1
     masked = [e for e in record.events if e["title"] == "fully masked samples"]
@@ -157,7 +186,10 @@ POSITIONS = torch.tensor([[0, 1, 2, 0, 1, 2, 3, 0, 0]])
         ({"attention_mask": torch.tensor([[1, 1, 1, 1, 1, 1, 1, 0, 0]])}, [(7, 4)]),
         ({"attention_mask": torch.ones(1, 9), "position_ids": POSITIONS}, [(3, 2), (4, 2)]),  # `packing`
         ({"attention_mask": None, "position_ids": POSITIONS}, [(3, 2), (4, 2)]),  # `neat_packing`, flash attention
-        ({"attention_mask": torch.ones(1, 9), "position_ids": POSITIONS[:, :7]}, [(3, 2), (4, 2)]),  # ids padded further
+        (
+            {"attention_mask": torch.ones(1, 9), "position_ids": POSITIONS[:, :7]},
+            [(3, 2), (4, 2)],
+        ),  # ids padded further
         ({}, [(7, 4)]),  # the pad token decides
     ],
 )

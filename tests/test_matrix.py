@@ -24,13 +24,13 @@ ROW = {"step", "time", "segment"}
 
 
 def check(out, names, steps=4):
-    from llamafactory_obs.callbacks.recorder import CORE_KEYS
+    from llamafactory_obs.callbacks.basics import Basics
 
     record = load_record(out)
     off = [event for event in record.events if event["kind"] == "callback_off"]
     assert off == [], off
     assert record.steps["step"] == list(range(1, steps + 1))
-    declared = {key.name for name in names for key in resolve(name, name).keys} | {key.name for key in CORE_KEYS}
+    declared = {key.name for name in names for key in resolve(name, name).keys} | {key.name for key in Basics.keys}
     columns = {column for column in record.steps if not column.startswith("eval/")}
     assert columns <= declared | ROW, "every logged key is declared"
     assert {"train/loss", "train/lr", "train/grad_norm", "train/clip_coef"} <= columns
@@ -77,12 +77,16 @@ def test_each_callback_in_a_plain_trainer(model, tmp_path, name):
 def test_the_key_table_in_the_docs_is_the_code_s():
     from pathlib import Path
 
-    from llamafactory_obs.callbacks.recorder import CORE_KEYS
+    from llamafactory_obs.callbacks.basics import Basics
 
     text = (Path(__file__).parent.parent / "docs" / "keys.md").read_text(encoding="utf-8")
-    rows = [tuple(cell.strip() for cell in line.strip("|\n ").split("|")) for line in text.splitlines() if line.startswith("| `")]
+    rows = [
+        tuple(cell.strip() for cell in line.strip("|\n ").split("|"))
+        for line in text.splitlines()
+        if line.startswith("| `")
+    ]
     documented = [(row[0].strip("`"), row[1], row[2], row[3], row[4].strip("`")) for row in rows]
-    wanted = [(key.name, key.unit, key.reduce, key.doc, "every record") for key in CORE_KEYS]
+    wanted = [(key.name, key.unit, key.reduce, key.doc, "every record") for key in Basics.keys]
     for name in OWN:
         wanted += [(key.name, key.unit, key.reduce, key.doc, name) for key in resolve(name, name).keys]
     assert documented == wanted

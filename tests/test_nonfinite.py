@@ -37,8 +37,12 @@ NAME = "base_model.model.model.layers.1.self_attn.q_proj.lora_B.default.weight"
 @pytest.mark.parametrize("max_grad_norm", [1.0, 0])
 def test_first_culprit_is_named(train, what, max_grad_norm):
     out = train(
-        callbacks=["grad_norm_spike"], finetuning_type="lora", lora_target="q_proj,v_proj", max_steps=6,
-        max_grad_norm=max_grad_norm, extra_callbacks=[Poison(what, NAME)],
+        callbacks=["grad_norm_spike"],
+        finetuning_type="lora",
+        lora_target="q_proj,v_proj",
+        max_steps=6,
+        max_grad_norm=max_grad_norm,
+        extra_callbacks=[Poison(what, NAME)],
     )
     record = load_record(out)
     alerts = [e for e in record.events if e["kind"] == "alert" and e["level"] == "error"]
@@ -52,7 +56,11 @@ def test_first_culprit_is_named(train, what, max_grad_norm):
 
 def test_logged_loss_behind_the_filter_is_not_believed(train):
     out = train(
-        callbacks=["grad_norm_spike"], finetuning_type="lora", logging_steps=5, max_steps=10, save_steps=2,
+        callbacks=["grad_norm_spike"],
+        finetuning_type="lora",
+        logging_steps=5,
+        max_steps=10,
+        save_steps=2,
         extra_callbacks=[Poison("weight", NAME)],
     )
     record = load_record(out)
@@ -83,7 +91,10 @@ class Surge(TrainerCallback):
 @pytest.mark.parametrize(("action", "steps", "saved"), [("warn", 20, []), ("save", 20, [16]), ("stop", 16, [16])])
 def test_spike_alarm_acts(train, action, steps, saved):
     out = train(
-        callbacks=[{"grad_norm_spike": {"action": action}}], max_steps=20, logging_steps=10, save_steps=1000,
+        callbacks=[{"grad_norm_spike": {"action": action}}],
+        max_steps=20,
+        logging_steps=10,
+        save_steps=1000,
         extra_callbacks=[Surge()],
     )
     record = load_record(out)

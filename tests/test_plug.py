@@ -15,7 +15,7 @@ from llamafactory_obs.plugin import config
 from llamafactory_obs.plugin.entries import parse_entries
 from llamafactory_obs.settings import Settings
 
-MINE = '''
+MINE = """
 from transformers import TrainerCallback
 
 class Mine(TrainerCallback):
@@ -31,7 +31,7 @@ class Strict(TrainerCallback):
 
 class NotACallback:
     pass
-'''
+"""
 
 
 @pytest.fixture
@@ -45,12 +45,19 @@ def command(model, data, tmp_path):
         file.write_text(yaml.safe_dump(settings) if form == "yaml" else json.dumps(settings))
         arguments = [str(file)]
         if form_argv:
-            arguments = [w for k, v in settings.items() for w in (f"--{k}", json.dumps(v) if isinstance(v, list) else str(v))]
+            arguments = [
+                w for k, v in settings.items() for w in (f"--{k}", json.dumps(v) if isinstance(v, list) else str(v))
+            ]
         bin_folder = os.path.dirname(sys.executable)
         environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", **(env or {})}
         return subprocess.run(
             [os.path.join(bin_folder, "llamafactory-cli"), "train", *arguments, *words],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
         )
 
     return run
@@ -62,7 +69,10 @@ def test_the_unmodified_command_and_every_form_of_entry(command, tmp_path):
             "label_mask",
             {"layer_norms": {"every": 2}},
             {"my_callbacks.Mine": {"path": str(tmp_path / "a")}},
-            {"name": f"{tmp_path}/my_callbacks.py:Mine", "args": {"path": str(tmp_path / "b"), "word": "${MY_WORD:-nothing}"}},
+            {
+                "name": f"{tmp_path}/my_callbacks.py:Mine",
+                "args": {"path": str(tmp_path / "b"), "word": "${MY_WORD:-nothing}"},
+            },
         ],
         obs={"mask_range": [0.3, 0.9]},
         env={"MY_WORD": "hello"},
@@ -96,7 +106,9 @@ def test_off_switch_gives_stock_behaviour(command):
 @pytest.mark.slow
 def test_torchrun_with_two_processes(command, tmp_path):
     env = {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": "2"}
-    done = command(callbacks=["label_mask", "grad_norm_spike", {"my_callbacks.Mine": {"path": str(tmp_path / "a")}}], env=env)
+    done = command(
+        callbacks=["label_mask", "grad_norm_spike", {"my_callbacks.Mine": {"path": str(tmp_path / "a")}}], env=env
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     record = load_record(tmp_path / "out")
     assert record.steps["step"] == [1, 2] and record.steps["data/samples"] == [4.0, 4.0]
@@ -193,7 +205,9 @@ def test_obs_block_faults(block, words):
 
 
 def test_words_are_split_out_and_the_rest_is_untouched():
-    rest, ours = config.split(["--stage", "sft", "--callbacks", "[vram]", "--obs={mask_range: [0.1, 0.9]}", "--lr", "1"])
+    rest, ours = config.split(
+        ["--stage", "sft", "--callbacks", "[vram]", "--obs={mask_range: [0.1, 0.9]}", "--lr", "1"]
+    )
     assert rest == ["--stage", "sft", "--lr", "1"]
     assert ours == {"callbacks": ["vram"], "obs": {"mask_range": [0.1, 0.9]}}
     with pytest.raises(ConfigError, match="is not YAML"):
@@ -208,7 +222,9 @@ def test_importing_torch_costs_next_to_nothing_and_imports_nothing_of_us_but_the
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split(" ", 1)[0] == "True"
     assert eval(done.stdout.split(" ", 1)[1]) == [
-        "llamafactory_obs", "llamafactory_obs.plugin", "llamafactory_obs.plugin.autoload"
+        "llamafactory_obs",
+        "llamafactory_obs.plugin",
+        "llamafactory_obs.plugin.autoload",
     ]
 
 

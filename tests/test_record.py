@@ -39,7 +39,9 @@ def test_nonfinite_numbers_survive_strict_json(row):
 
 def test_nonfinite_map_is_as_the_contract_says():
     assert strict(encode({"step": 3, "train/loss": math.nan})) == {
-        "step": 3, "train/loss": None, "nonfinite": {"train/loss": "nan"}
+        "step": 3,
+        "train/loss": None,
+        "nonfinite": {"train/loss": "nan"},
     }
 
 

@@ -10,6 +10,7 @@ CALLBACKS = ["grad_norm_spike", "label_mask", "layer_norms"]
 
 def detector_state(callback) -> dict:
     """All plain values inside a callback's detectors."""
+
     def plain(value):
         if isinstance(value, (int, float, str, bool, type(None))):
             return value
@@ -17,7 +18,11 @@ def detector_state(callback) -> dict:
             return [plain(v) for v in value]
         return {k: plain(v) for k, v in vars(value).items()}
 
-    return {name: plain(value) for name, value in vars(callback).items() if type(value).__module__.startswith("llamafactory_obs.detect")}
+    return {
+        name: plain(value)
+        for name, value in vars(callback).items()
+        if type(value).__module__.startswith("llamafactory_obs.detect")
+    }
 
 
 class Peek(TrainerCallback):
@@ -59,8 +64,12 @@ def test_a_checkpoint_that_never_knew_us_resumes_with_us(train, tmp_path):
     out = tmp_path / "plain"
     train(output_dir=out, save_steps=3)
     train(
-        output_dir=out, callbacks=CALLBACKS, save_steps=3, max_steps=9,
-        resume_from_checkpoint=str(out / "checkpoint-3"), overwrite_output_dir=False,
+        output_dir=out,
+        callbacks=CALLBACKS,
+        save_steps=3,
+        max_steps=9,
+        resume_from_checkpoint=str(out / "checkpoint-3"),
+        overwrite_output_dir=False,
     )
     record = load_record(out)
     assert record.steps["step"] == [4, 5, 6, 7, 8, 9]
@@ -91,7 +100,9 @@ def test_one_trainer_may_train_twice(model, tmp_path, times):
     rows = [{"input_ids": torch.arange(3, 11), "labels": torch.arange(3, 11)} for _ in range(8)]
     arguments = TrainingArguments(tmp_path / "hf", max_steps=3, report_to="none", use_cpu=True, save_strategy="no")
     trainer = Trainer(
-        AutoModelForCausalLM.from_pretrained(model), arguments, train_dataset=rows,
+        AutoModelForCausalLM.from_pretrained(model),
+        arguments,
+        train_dataset=rows,
         callbacks=[GradNormSpike(), LabelMask()],
     )
     before = trainer.training_step

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu".split()
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu"]
 
 
 def tiny_model(folder: Path, layers: int = 3) -> Path:
@@ -59,10 +59,15 @@ def tiny_data(folder: Path, count: int = 48) -> Path:
     votes = [{**row, "label": i % 2 == 0} for i, row in enumerate(rows)]
     info = {
         "rows": {"file_name": "rows.json"},
-        "pairs": {"file_name": "pairs.json", "ranking": True, "columns": {
-            "prompt": "instruction", "query": "input", "chosen": "chosen", "rejected": "rejected"}},
-        "votes": {"file_name": "votes.json", "columns": {
-            "prompt": "instruction", "query": "input", "response": "output", "kto_tag": "label"}},
+        "pairs": {
+            "file_name": "pairs.json",
+            "ranking": True,
+            "columns": {"prompt": "instruction", "query": "input", "chosen": "chosen", "rejected": "rejected"},
+        },
+        "votes": {
+            "file_name": "votes.json",
+            "columns": {"prompt": "instruction", "query": "input", "response": "output", "kto_tag": "label"},
+        },
         "text": {"file_name": "text.json", "columns": {"prompt": "output"}},
     }
     for name, content in {"rows": rows, "pairs": pairs, "votes": votes, "text": rows, "dataset_info": info}.items():

@@ -6,9 +6,9 @@ import torch
 class HostCopy:
     """A copy of some tensors to host memory.
 
-    On CUDA the copy goes to pinned memory on the current stream and an event marks its end; `ready` asks, `wait` blocks.
-    On CPU the values are there at once. Other accelerators have no portable asynchronous copy: there the tensors are
-    kept and read when asked for, at the earliest one step later.
+    On CUDA the copy goes to pinned memory on the current stream and an event marks its end; `ready` asks, `wait`
+    blocks. On CPU the values are there at once. Other accelerators have no portable asynchronous copy: there the
+    tensors are kept and read when asked for, at the earliest one step later.
     """
 
     def __init__(self, tensors: list[torch.Tensor]):

@@ -17,8 +17,8 @@ class ObsCallback(TrainerCallback):
     All hooks are called by the `Recorder`, guarded and timed: an exception switches this one callback off and the
     training goes on. Values go to `self.run` (the Recorder): `put`, `defer`, `event`, `append`.
 
-    The hooks, in the order of a step: `batch` and `gradients` and `updated` and `step` run on the hot path of every rank;
-    `row` receives the finished row, at once on CPU and at most two steps later on a GPU.
+    The hooks, in the order of a step: `batch`, `loss`, `gradients`, `updated` and `step` run on the hot path of every
+    rank; `row` receives the finished row, at once on CPU and at most two steps later on a GPU.
     """
 
     #: name in the YAML
@@ -34,6 +34,9 @@ class ObsCallback(TrainerCallback):
 
     def batch(self, inputs: dict) -> None:
         """One micro-batch, on the device, before its forward pass."""
+
+    def loss(self, loss) -> None:
+        """The loss of that micro-batch, a 0-d tensor on the device."""
 
     def gradients(self, gradients) -> None:
         """The gradients of the step (`taps.Gradients`), before clipping; weights are those before the update."""

@@ -34,8 +34,8 @@ def segments_of(inputs, pad_token_id: int | None) -> Segments:
     """Read the layout from what the collator left in the batch.
 
     * attention mask [B, L]: 0 is padding.
-    * attention mask [B, 1, L, L] (`neat_packing` without flash attention): two neighbours belong together when the later
-      one may attend to the earlier one; a token that may not attend to itself is padding.
+    * attention mask [B, 1, L, L] (`neat_packing` without flash attention): two neighbours belong together when the
+      later one may attend to the earlier one; a token that may not attend to itself is padding.
     * no mask: position ids; they restart at 0 with each conversation (flash attention with `neat_packing`).
     * plain `packing`: the mask covers the padding as well; position ids tell conversations and padding (all 0) apart.
     * neither: the pad token.
@@ -63,11 +63,13 @@ def segments_of(inputs, pad_token_id: int | None) -> Segments:
     if pad_token_id is not None:
         note = f"batches have no attention mask: tokens equal to the pad token ({pad_token_id}) count as padding"
         return Segments(ids != pad_token_id, None, 1, note)
-    return Segments(torch.ones_like(ids, dtype=torch.bool), None, 1, "batches have no mask and no pad token: all is text")
+    return Segments(
+        torch.ones_like(ids, dtype=torch.bool), None, 1, "batches have no mask and no pad token: all is text"
+    )
 
 
 def _positions(inputs, ids: torch.Tensor) -> torch.Tensor | None:
-    """Position ids of shape [B, L], filled up with 0 where the collator padded the ids only; None where there are none."""
+    """Position ids of shape [B, L], filled up with 0 where only the ids were padded; None where there are none."""
     positions = inputs.get("position_ids")
     if not isinstance(positions, torch.Tensor) or positions.dim() != 2:
         return None  # those of images and videos have several axes and do not count one by one

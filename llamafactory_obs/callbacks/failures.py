@@ -6,8 +6,6 @@ import traceback
 from transformers import TrainerCallback
 from transformers.trainer_callback import DefaultFlowCallback
 
-from ..record.schema import EVENTS
-from ..record.writer import RecordWriter
 from .base import ObsCallback
 
 #: where tracker callbacks come from; the Trainer's own and LlamaFactory's callbacks are left alone
@@ -16,13 +14,13 @@ _TRACKERS = ("transformers.integrations", "swanlab", "wandb", "trackio", "mlflow
 _EVENTS = [name for name in vars(TrainerCallback) if name.startswith("on_")]
 
 
-def guard_foreign(callbacks: list[TrainerCallback], recorder) -> None:
+def guard_foreign(callbacks: list[TrainerCallback], report) -> None:
     """Guard the trackers and the callbacks named by dotted path: a failing one is named once and switched off."""
     for callback in callbacks:
         named = getattr(callback, "_llamafactory_obs_named", None)
         is_tracker = type(callback).__module__.startswith(_TRACKERS) and not isinstance(callback, DefaultFlowCallback)
         if (named or is_tracker) and not isinstance(callback, ObsCallback):
-            guard(callback, named or type(callback).__name__, recorder._report_off)
+            guard(callback, named or type(callback).__name__, report)
 
 
 def guard(callback: TrainerCallback, name: str, report) -> None:
@@ -50,18 +48,11 @@ def guard(callback: TrainerCallback, name: str, report) -> None:
         setattr(callback, event, guarded(getattr(callback, event)))
 
 
-def record_failure(recorder, error: BaseException) -> None:
+def record_failure(trainer, journal, error: BaseException) -> None:
     """One event for the exception that ends the training; on whatever rank it happens."""
     by_hand = isinstance(error, (KeyboardInterrupt, SystemExit))
     kind, level = ("interrupted", "info") if by_hand else ("crash", "error")
     text = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}".rstrip(": ")
     where = [f"{f.filename.rsplit('/', 1)[-1]}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)]
-    evidence = {"rank": recorder.trainer.args.process_index, "traceback": where[-6:]}
-    if recorder.is_main:
-        recorder.event(kind, "recorder", f"training ends: {kind}", text, level=level, evidence=evidence)
-        return
-    row = {"step": recorder.trainer.state.global_step, "kind": kind, "level": level, "name": "recorder"}
-    row |= {"title": f"rank {evidence['rank']} ends: {kind}", "text": text, "evidence": evidence}
-    writer = RecordWriter.joining(recorder.trainer.args.output_dir)
-    writer.append(EVENTS, row | {"action": "none", "suggest": {}})
-    writer.close()
+    evidence = {"rank": trainer.args.process_index, "traceback": where[-6:]}
+    journal.event(kind, "recorder", f"training ends: {kind}", text, level=level, evidence=evidence)

@@ -18,13 +18,14 @@ class GradNormSpike(ObsCallback):
 
     Three rules, each in its own detector (see `docs/spike_rule.md` for the measured false alarms):
     a spike against the run's own recent level; NaN or infinity, also behind a logged loss of 0.0; a norm that stays
-    near 0. The norm alone gives a warning; with a rise of the loss, a gigantic ratio or several steps in a row, an alarm.
+    near 0. The norm alone gives a warning; with a rise of the loss, a gigantic ratio or several steps in a row it
+    is an alarm.
     """
 
     yaml_name: ClassVar[str] = "grad_norm_spike"
 
     action: Literal["warn", "save", "stop"] = "warn"
-    """What an alarm does besides warning: save a checkpoint, or save one and stop. (Non-finite weights are not saved.)"""
+    """What an alarm does besides: save a checkpoint, or save one and stop. (Non-finite weights are not saved.)"""
 
     window: int = 64
     """Accepted steps that form the usual level."""
@@ -51,9 +52,7 @@ class GradNormSpike(ObsCallback):
 
     def _build(self) -> None:
         early, huge = max(8.0, self.ratio), max(100.0, self.ratio)
-        self._spike = SpikeDetector(
-            window=self.window, z=self.z, ratio=self.ratio, early_ratio=early, huge_ratio=huge
-        )
+        self._spike = SpikeDetector(window=self.window, z=self.z, ratio=self.ratio, early_ratio=early, huge_ratio=huge)
         self._nonfinite = NonFiniteDetector()
         self._stalled = StalledDetector(threshold=self.stalled_below, patience=self.stalled_steps)
         self._attributed = False
@@ -66,7 +65,7 @@ class GradNormSpike(ObsCallback):
 
     def gradients(self, gradients) -> None:
         """Before the update, while the first culprit can still be told from those it infects."""
-        row = self.run._pipeline.open
+        row = self.run.open_row
         row.harvest(force=False)
         loss = row.values.get("train/loss")
         norm = row.values.get("train/grad_norm")
@@ -86,7 +85,11 @@ class GradNormSpike(ObsCallback):
             self._bad_steps.append(row.step)
         skipped = values.get("train/step_skipped")
         finding = self._nonfinite.update(
-            row.step, norm, loss, scaler_active=skipped is not None, step_skipped=None if skipped is None else skipped > 0
+            row.step,
+            norm,
+            loss,
+            scaler_active=skipped is not None,
+            step_skipped=None if skipped is None else skipped > 0,
         )
         if finding is not None:
             self._alert(self._with_cause(finding, row))
@@ -100,8 +103,8 @@ class GradNormSpike(ObsCallback):
         if self._bad_steps and not self._said_untrusted:
             self._said_untrusted = True
             text = (
-                f"the logged loss {logs['loss']:.4g} is not trustworthy: step {self._bad_steps[0]} was non-finite and the"
-                " Trainer replaced it by a running mean (logging_nan_inf_filter); later windows may read 0.0"
+                f"the logged loss {logs['loss']:.4g} is not trustworthy: step {self._bad_steps[0]} was non-finite and"
+                " the Trainer replaced it by a running mean (logging_nan_inf_filter); later windows may read 0.0"
             )
             evidence = {"logged_loss": float(logs["loss"]), "nonfinite_steps": self._bad_steps[:10]}
             self.run.event(
@@ -129,7 +132,13 @@ class GradNormSpike(ObsCallback):
         first = not self._attributed
         self._attributed = True
         text, evidence = _attribute(row, self.run.parameter_names) if first else ("", {})
-        checks = ["data", "learning rate", "precision (bf16 rather than fp16)", "attention backend", "all labels masked"]
+        checks = [
+            "data",
+            "learning rate",
+            "precision (bf16 rather than fp16)",
+            "attention backend",
+            "all labels masked",
+        ]
         if self.context.data("neat_packing"):
             checks.insert(0, "neat_packing is on: try without it")
         good = _newest_checkpoint(self.run.trainer.args.output_dir, before=finding.evidence.get("since", finding.step))
@@ -166,7 +175,10 @@ def _attribute(row, names_of) -> tuple[str, dict]:
         return f"First non-finite gradient: {', '.join(bad[:3])} ({len(bad)} of {len(names)}).", evidence
     if weights is None:
         return "All gradients were non-finite when it was seen: the parameter cannot be named.", evidence
-    return "All weights were finite and all gradients not: it came in with the loss (data, labels, precision).", evidence
+    return (
+        "All weights were finite and all gradients not: it came in with the loss (data, labels, precision).",
+        evidence,
+    )
 
 
 def _nonfinite_weights(model: torch.nn.Module) -> list[str]:
@@ -176,6 +188,10 @@ def _nonfinite_weights(model: torch.nn.Module) -> list[str]:
 
 
 def _newest_checkpoint(output_dir: str, before: int) -> str | None:
-    found = [(int(m[1]), p) for p in Path(output_dir).glob("checkpoint-*") if (m := re.fullmatch(r"checkpoint-(\d+)", p.name))]
+    found = [
+        (int(m[1]), p)
+        for p in Path(output_dir).glob("checkpoint-*")
+        if (m := re.fullmatch(r"checkpoint-(\d+)", p.name))
+    ]
     earlier = [item for item in found if item[0] < before]
     return str(max(earlier)[1]) if earlier else None

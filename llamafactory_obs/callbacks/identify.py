@@ -28,7 +28,10 @@ class Identification:
         identity, self._jobs = collect(
             trainer.args,
             given_config=context.given,
-            **{name: context.arguments.get(name) for name in ("model_args", "data_args", "finetuning_args", "generating_args")},
+            **{
+                name: context.arguments.get(name)
+                for name in ("model_args", "data_args", "finetuning_args", "generating_args")
+            },
             model=trainer.model,
             tokenizer=getattr(trainer, "processing_class", None),
             train_dataset=getattr(trainer, "train_dataset", None),

@@ -19,18 +19,28 @@ IGNORE = -100
 class LabelMask(ObsCallback):
     """Counts tokens of every micro-batch on the device; the shares are over real tokens, never over padding.
 
-    Three meanings of "tokens" are kept apart: `data/cells` all positions of the padded batch, `data/tokens` those of real
-    text, `data/supervised_tokens` those with a label. A sample is one conversation, also inside a packed sequence.
+    Three meanings of "tokens" are kept apart: `data/cells` all positions of the padded batch, `data/tokens` those of
+    real text, `data/supervised_tokens` those with a label. A sample is one conversation, also inside a packed sequence.
     """
 
     yaml_name: ClassVar[str] = "label_mask"
     keys: ClassVar[tuple[Key, ...]] = (
         Key("data/cells", "tokens", "positions of the batch, padding included", "sum"),
-        Key("data/tokens", "tokens", "real tokens: attention mask, or position ids where packing hides the padding", "sum"),
+        Key(
+            "data/tokens",
+            "tokens",
+            "real tokens: attention mask, or position ids where packing hides the padding",
+            "sum",
+        ),
         Key("data/supervised_tokens", "tokens", "tokens with a label", "sum"),
         Key("data/samples", "samples", "conversations in the batch, packed ones counted singly", "sum"),
         Key("data/fully_masked", "samples", "conversations without any label: nothing to learn from", "sum"),
-        Key("data/truncated", "samples", "conversations as long as cutoff_len: their end may be cut (not for `pt`)", "sum"),
+        Key(
+            "data/truncated",
+            "samples",
+            "conversations as long as cutoff_len: their end may be cut (not for `pt`)",
+            "sum",
+        ),
         Key("data/max_length", "tokens", "longest conversation", "max"),
         Key("data/min_supervised_ratio", "0..1", "smallest share of labels within one conversation", "min"),
         Key("data/supervised_ratio", "0..1", "data/supervised_tokens / data/tokens", "same"),
@@ -39,8 +49,8 @@ class LabelMask(ObsCallback):
     )
 
     range: list | tuple | None = None
-    """Wanted moving share, two fractions. Default: `obs: mask_range`, else 0.2-0.4 (`pt`: 0.99-1; preference stages: not
-    judged)."""
+    """Wanted moving share, two fractions. Default: `obs: mask_range`, else 0.2-0.4 (`pt`: 0.99-1; preference stages:
+    not judged)."""
 
     window: int = 50
     """Steps over which the moving share is taken."""
@@ -122,7 +132,7 @@ class LabelMask(ObsCallback):
             self._masked_total += masked
             text = (
                 f"{masked} of {int(values['data/samples'])} samples of step {row.step} have no label at all: nothing to"
-                " learn from them. Usual causes: the answer was cut off by cutoff_len, a wrong template or wrong role tags."
+                " learn from them. Usual causes: an answer cut off by cutoff_len, a wrong template, wrong role tags."
                 " Later ones are counted in data/fully_masked"
             )
             evidence = {"fully_masked": masked, "samples": int(values["data/samples"])}

@@ -91,8 +91,10 @@ class LayerNorms(ObsCallback):
                 pairs = zip(_group(updates, self._views[view]), line[f"{prefix}weight_norm"], strict=True)
                 line[f"{prefix}update_ratio"] = [u / w if w else None for u, w in pairs]
         if grads is not None:
-            norms = [(norm if math.isfinite(norm) else math.inf, name) for norm, name in
-                     zip(line["grad_norm"], self._views["names"][0], strict=True)]
+            norms = [
+                (norm if math.isfinite(norm) else math.inf, name)
+                for norm, name in zip(line["grad_norm"], self._views["names"][0], strict=True)
+            ]
             self._widest = max(norms)[::-1]
         self.run.append(LAYERS, line)
 
@@ -127,7 +129,7 @@ class LayerNorms(ObsCallback):
 
 
 def layer_of(name: str) -> str:
-    """`model.layers.3.self_attn.q_proj.lora_A.default.weight` -> `layers.3.lora_A`; outside layers the module's name."""
+    """`model.layers.3.self_attn.q_proj.lora_A.default.weight` -> `layers.3.lora_A`; elsewhere the module's name."""
     name, lora = _plain(name), _LORA.search(name)
     layer = _LAYER.search(name)
     base = f"{layer[1]}.{layer[2]}" if layer else _module_path(name).rsplit(".", 1)[-1]
@@ -188,7 +190,7 @@ def _why_unseen(trainer) -> str:
     if getattr(trainer, "is_deepspeed_enabled", False):
         stage = trainer.args.hf_deepspeed_config.config.get("zero_optimization", {}).get("stage", 0)
         return (
-            f"no per-layer norms: DeepSpeed (ZeRO-{stage}) reduces and clips the gradients inside its engine, where they"
-            " cannot be seen before clipping; its global norm is recorded"
+            f"no per-layer norms: DeepSpeed (ZeRO-{stage}) reduces and clips the gradients inside its engine, where"
+            " they cannot be seen before clipping; its global norm is recorded"
         )
     return "no per-layer norms: this engine keeps the gradients in flat buffers (FSDP1); its global norm is recorded"

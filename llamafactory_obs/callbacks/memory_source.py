@@ -15,9 +15,9 @@ class CudaMemory:
 
     Args:
         device: the training device.
-        reset_peaks: reset torch's peak counters after each reading, so that a peak is that of one step. Other readers of
-            the same counters (LlamaFactory's RECORD_VRAM, the Trainer's memory metrics) would then see it, so it is off
-            unless asked for; without it peaks are those since training began.
+        reset_peaks: reset torch's peak counters after each reading, so that a peak is that of one step. Other readers
+            of the same counters (LlamaFactory's RECORD_VRAM, the Trainer's memory metrics) would then see it, so it is
+            off unless asked for; without it peaks are those since training began.
     """
 
     def __init__(self, device: torch.device, reset_peaks: bool, nvml: Nvml | None = None):

@@ -100,3 +100,13 @@ class Pipeline:
     def drain(self, step: int) -> None:
         """Training is over on every rank: finish every row."""
         self.advance(step + MAX_LAG, flush=True)
+
+    def rescue(self) -> None:
+        """Training is breaking off: finish what can be finished with this rank's own values, waiting for nobody."""
+        self.ranks = None
+        for row in self._waiting:
+            if row.harvest(force=False):
+                if row.exchange is not None and row.exchange.ready():
+                    row.values = row.exchange.result()
+                self._complete(row)
+        self._waiting.clear()

@@ -23,10 +23,25 @@ class Vram(ObsCallback):
     keys: ClassVar[tuple[Key, ...]] = (
         Key("system/allocated_gib", "GiB", "held by tensors at the end of the step", "max"),
         Key("system/reserved_gib", "GiB", "held by torch's caching allocator at the end of the step", "max"),
-        Key("system/peak_allocated_gib", "GiB", "highest allocated since training began (of this step: per_step_peak)", "max"),
-        Key("system/peak_reserved_gib", "GiB", "highest reserved since training began (of this step: per_step_peak)", "max"),
+        Key(
+            "system/peak_allocated_gib",
+            "GiB",
+            "highest allocated since training began (of this step: per_step_peak)",
+            "max",
+        ),
+        Key(
+            "system/peak_reserved_gib",
+            "GiB",
+            "highest reserved since training began (of this step: per_step_peak)",
+            "max",
+        ),
         Key("system/fragmentation", "0..1", "reserved memory that is free but split too small / reserved", "max"),
-        Key("system/device_used_gib", "GiB", "used on the whole card by all processes (NVML, sampled once a second)", "max"),
+        Key(
+            "system/device_used_gib",
+            "GiB",
+            "used on the whole card by all processes (NVML, sampled once a second)",
+            "max",
+        ),
         Key("system/margin_gib", "GiB", "limit_gib - peak reserved - other processes on the card", "min"),
         Key("system/rss_gib", "GiB", "without a GPU: resident memory of the process", "max"),
     )
@@ -53,7 +68,9 @@ class Vram(ObsCallback):
         self._on_gpu = not isinstance(self._source, HostMemory)
         total = trainer.state.max_steps
         limit = self.limit_gib if self._on_gpu else None
-        self._growth = GrowthDetector(limit, total_steps=total, label="GPU memory" if self._on_gpu else "process memory")
+        self._growth = GrowthDetector(
+            limit, total_steps=total, label="GPU memory" if self._on_gpu else "process memory"
+        )
         self._peak, self._low_margin = 0.0, False
         self._shapes: list[list[int]] = []
         self._load = 0
@@ -64,7 +81,9 @@ class Vram(ObsCallback):
         if trainer.args.device.type != "cuda":
             return HostMemory()
         reset = self.per_step_peak
-        read_elsewhere = os.environ.get("RECORD_VRAM", "").lower() in ("1", "true", "y") or not trainer.args.skip_memory_metrics
+        read_elsewhere = (
+            os.environ.get("RECORD_VRAM", "").lower() in ("1", "true", "y") or not trainer.args.skip_memory_metrics
+        )
         if reset and read_elsewhere:
             reset = False
             text = "per_step_peak is off: RECORD_VRAM or the Trainer's memory metrics read the same counters"
@@ -86,7 +105,7 @@ class Vram(ObsCallback):
             figures["system/margin_gib"] = self.limit_gib - figures["system/peak_reserved_gib"] - others
         for key, value in figures.items():
             self.run.put(key, value)
-        self.run._pipeline.open.facts["shapes"] = self._shapes
+        self.run.open_row.facts["shapes"] = self._shapes
 
     def row(self, row) -> None:
         values = row.values
@@ -100,7 +119,9 @@ class Vram(ObsCallback):
             evidence = {"peak_gib": peak, "micro_batches": shapes, "longest_sequence": longest}
             evidence |= {k: values[k] for k in ("data/max_length", "data/samples", "data/tokens") if k in values}
             text = f"{peak:.2f} GiB at a batch of {_describe(shapes)}"
-            self.run.event("memory_peak", self.yaml_name, "new peak", text, step=row.step, evidence=evidence, show=False)
+            self.run.event(
+                "memory_peak", self.yaml_name, "new peak", text, step=row.step, evidence=evidence, show=False
+            )
         held = values.get("system/allocated_gib", values.get("system/rss_gib"))
         finding = self._growth.update(row.step, held, longest)
         if finding is not None:
@@ -113,13 +134,19 @@ class Vram(ObsCallback):
             return
         if margin < self.margin_gib and not self._low_margin:
             text = (
-                f"only {margin:.2f} GiB left of {self.limit_gib:g}: the next longer batch may run out. Save now, and lower"
-                " per_device_train_batch_size (with gradient_accumulation_steps raised) in the next run"
+                f"only {margin:.2f} GiB left of {self.limit_gib:g}: the next longer batch may run out. Save now, and"
+                " lower per_device_train_batch_size (with gradient_accumulation_steps raised) in the next run"
             )
             evidence = {key: value for key, value in row.values.items() if key.startswith("system/")}
             suggest = _smaller_batch(self.run.trainer.args)
             self.run.event(
-                "alert", self.yaml_name, "little memory left", text, level="warn", step=row.step, evidence=evidence,
+                "alert",
+                self.yaml_name,
+                "little memory left",
+                text,
+                level="warn",
+                step=row.step,
+                evidence=evidence,
                 suggest=suggest,
             )
         self._low_margin = margin < self.margin_gib
@@ -140,8 +167,15 @@ class Vram(ObsCallback):
         text = f"out of memory in step {self.run.step} at a batch of {_describe(self._shapes)}; {held}. In this order: "
         text += "; ".join(f"{i}. {remedy}" for i, remedy in enumerate(_REMEDIES, 1))
         self.run.event(
-            "oom", self.yaml_name, "out of memory", text, level="error", step=self.run.step, evidence=evidence,
-            action="kill", suggest=_smaller_batch(args),
+            "oom",
+            self.yaml_name,
+            "out of memory",
+            text,
+            level="error",
+            step=self.run.step,
+            evidence=evidence,
+            action="kill",
+            suggest=_smaller_batch(args),
         )
 
     def summary(self) -> dict:
@@ -155,7 +189,7 @@ class Vram(ObsCallback):
 
 _REMEDIES = (
     "halve per_device_train_batch_size and double gradient_accumulation_steps (same total batch)",
-    "gradient checkpointing (disable_gradient_checkpointing: false): saves activations, costs about a third more compute",
+    "gradient checkpointing (disable_gradient_checkpointing: false): no stored activations, about a third more compute",
     "evaluation under inference mode with per_device_eval_batch_size: 1, if it was an evaluation that ran out",
     "a smaller cutoff_len, if the longest rows are not needed; calling empty_cache is no cure",
 )
@@ -165,7 +199,10 @@ def _smaller_batch(args) -> dict:
     batch, accumulation = args.per_device_train_batch_size, args.gradient_accumulation_steps
     if batch == 1:
         return {"disable_gradient_checkpointing": False}
-    return {"per_device_train_batch_size": batch // 2, "gradient_accumulation_steps": accumulation * -(-batch // (batch // 2))}
+    return {
+        "per_device_train_batch_size": batch // 2,
+        "gradient_accumulation_steps": accumulation * -(-batch // (batch // 2)),
+    }
 
 
 def _describe(shapes: list[list[int]]) -> str:

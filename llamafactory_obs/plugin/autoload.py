@@ -64,8 +64,12 @@ def is_live() -> bool:
     return any(type(finder).__name__ == "_Finder" and type(finder).__module__ == __name__ for finder in sys.meta_path)
 
 
+def switched_off() -> bool:
+    """Does `LLAMAFACTORY_OBS_AUTOLOAD` switch the automatic loading off?"""
+    return os.environ.get("LLAMAFACTORY_OBS_AUTOLOAD", "1").strip().lower() in ("0", "false", "off", "no")
+
+
 def install(force: bool = False) -> None:
     """Put the import hook in place; `force` is the explicit way, whatever `LLAMAFACTORY_OBS_AUTOLOAD` says."""
-    switched_off = os.environ.get("LLAMAFACTORY_OBS_AUTOLOAD", "1").strip().lower() in ("0", "false", "off", "no")
-    if (force or not switched_off) and not is_live():
+    if (force or not switched_off()) and not is_live():
         sys.meta_path.insert(0, _Finder())

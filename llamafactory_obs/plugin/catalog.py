@@ -27,7 +27,7 @@ def collect() -> dict:
     try:
         import transformers.trainer_callback  # noqa: F401
 
-        from ..callbacks.recorder import CORE_KEYS
+        from ..callbacks.basics import Basics
     except ImportError as error:
         raise ConfigError(
             f'the callbacks need transformers and torch ({error}): pip install "llamafactory-obs[train]"'
@@ -37,7 +37,7 @@ def collect() -> dict:
     for name, target in sorted(known_names().items(), key=lambda item: (item[0] not in OWN, item[0] in HOST)):
         source = "llamafactory-obs" if name in OWN else "transformers" if name in HOST else owners.get(name)
         rows.append({"name": name, "class": target, "source": source, **_describe(target)})
-    return {"callbacks": rows, "core_keys": [dataclasses.asdict(key) for key in CORE_KEYS]}
+    return {"callbacks": rows, "core_keys": [dataclasses.asdict(key) for key in Basics.keys]}
 
 
 def _describe(target: str) -> dict:
@@ -65,9 +65,7 @@ def _options(cls: type) -> list[dict]:
         default = None if required else parameter.default
         if not isinstance(default, (type(None), bool, int, float, str, list, dict)):
             default = list(default) if isinstance(default, tuple) else str(default)
-        rows.append(
-            {"name": parameter.name, "type": annotation, "default": default, "required": required, "doc": doc}
-        )
+        rows.append({"name": parameter.name, "type": annotation, "default": default, "required": required, "doc": doc})
     return rows
 
 

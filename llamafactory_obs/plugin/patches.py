@@ -1,7 +1,7 @@
 """What is changed in LlamaFactory, and only there: reading the arguments, and handing callbacks to the Trainer.
 
-`get_train_args` loses our two keys and leaves a `Plan` behind; the workflow (`run_sft` and the like) that is then called
-with the same training arguments gets the plan's callbacks. Without our keys every call passes through untouched.
+`get_train_args` loses our two keys and leaves a `Plan` behind; the workflow (`run_sft` and the like) that is then
+called with the same training arguments gets the plan's callbacks. Without our keys every call passes through untouched.
 """
 
 import functools

@@ -1,5 +1,6 @@
 """Writes the record. One `write()` per row, nothing buffered: SIGKILL loses no row that was handed over."""
 
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -50,13 +51,8 @@ class RecordWriter:
     def append(self, file: str, row: dict) -> None:
         """Append one row; `segment` and, where missing, `time` (Unix seconds) are added."""
         line = encode({"step": row["step"], "time": time.time(), "segment": self.segment, **row})
-        handle = None
         try:
-            handle = self._open(file)
-            size = os.fstat(handle).st_size
-            if os.write(handle, line) != len(line):
-                os.ftruncate(handle, size)
-                raise OSError(28, "No space left on device")
+            self._write_whole(self._open(file), line)
         except OSError as error:
             self.dropped += 1
             self._fail(error)
@@ -87,6 +83,17 @@ class RecordWriter:
             _cut_torn_tail(handle)
             self._files[file] = handle
         return self._files[file]
+
+    @staticmethod
+    def _write_whole(handle: int, line: bytes) -> None:
+        """All of the line or nothing: what a full disk took of it is cut off again."""
+        size = os.fstat(handle).st_size
+        try:
+            if os.write(handle, line) != len(line):
+                raise OSError(errno.ENOSPC, "No space left on device")
+        except OSError:
+            os.ftruncate(handle, size)
+            raise
 
     def _archive(self) -> None:
         if not has_record(self.folder):

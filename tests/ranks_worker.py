@@ -1,0 +1,127 @@
+"""Runs under torchrun with 2 gloo processes: `ranks_worker.py CASE ARGUMENTS(json)`."""
+
+import json
+import sys
+
+import torch
+import torch.distributed as dist
+
+
+def train(config: dict) -> None:
+    """A LlamaFactory run; `break_rank` plants an exception on one rank, `poison_step` a huge gradient."""
+    from llamafactory.train.tuner import run_exp
+
+    import llamafactory_obs
+    from llamafactory_obs.plugin import autoload
+
+    autoload.install()
+    broken, poison = config.pop("break_rank", None), config.pop("poison_step", None)
+    callbacks = []
+    if broken is not None:
+        real = llamafactory_obs.LabelMask.batch
+
+        def batch(self, inputs):
+            if dist.get_rank() == broken and self.run.step == 2:
+                raise OSError("planted")
+            return real(self, inputs)
+
+        llamafactory_obs.LabelMask.batch = batch
+    if poison is not None:
+        from transformers import TrainerCallback
+
+        class Poison(TrainerCallback):
+            def on_train_begin(self, args, state, control, model=None, **kwargs):
+                for parameter in model.parameters():
+                    parameter.register_hook(lambda g: g * 1000 if state.global_step == poison - 1 else g)
+
+        callbacks.append(Poison())
+    run_exp(config, callbacks=callbacks)
+
+
+def fsdp2(arguments: dict) -> None:
+    """Norms of a model sharded by `fully_shard`, beside those of the same model in one piece."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from transformers import AutoModelForCausalLM
+
+    from llamafactory_obs import LayerNorms
+    from llamafactory_obs.callbacks.taps import _shared_norms
+
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    ids = torch.arange(3, 35).reshape(2, 16)
+
+    def build():
+        return AutoModelForCausalLM.from_pretrained(arguments["model"])
+
+    dense = build()
+    dense(input_ids=ids, labels=ids).loss.backward()
+    wanted = {name: p.grad.norm().item() for name, p in dense.named_parameters()}
+
+    def sharded():
+        model = build()
+        for layer in model.model.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        model(input_ids=ids, labels=ids).loss.backward()
+        return model
+
+    stock, ours, captured = sharded(), sharded(), []
+    stock_total = torch.nn.utils.clip_grad_norm_(stock.parameters(), 0.05).full_tensor()
+    with _shared_norms(captured):
+        total = torch.nn.utils.clip_grad_norm_(ours.parameters(), 0.05)
+    names = {id(p): name for name, p in ours.named_parameters()}
+    found = {names[id(p)]: norm for p, norm in zip(captured[0].parameters, captured[0].norms.tolist(), strict=True)}
+
+    callback = LayerNorms(weights_every=1)
+    weights = {name: p.detach().clone() for name, p in dense.named_parameters()}
+    rows = _weights_through_callback(callback, ours, captured[0], lr=0.1)
+    with torch.no_grad():
+        updated = {n: (p.full_tensor() - weights[n]).norm().item() for n, p in ours.named_parameters()}
+    result = {
+        "wanted": wanted,
+        "found": found,
+        "total": captured[0].total.item(),
+        "stock_total": stock_total.item(),
+        "full_total": total.full_tensor().item(),
+        "same_clipping": all(
+            torch.equal(a.grad.to_local(), b.grad.to_local())
+            for a, b in zip(stock.parameters(), ours.parameters(), strict=True)
+        ),
+        "weights": {n: w.norm().item() for n, w in weights.items()},
+        "updates": updated,
+        "row": rows,
+    }
+    if dist.get_rank() == 0:
+        print("RESULT " + json.dumps(result))
+    dist.destroy_process_group()
+
+
+def _weights_through_callback(callback, model, gradients, lr):
+    """Drive the callback's own hooks around one update; returns the per-parameter weight norms and update norms."""
+
+    class Run:
+        step, trainer = 1, None
+
+        def parameter_names(self, parameters):
+            names = {id(p): name for name, p in model.named_parameters()}
+            return [names[id(p)] for p in parameters]
+
+        def append(self, file, row):
+            pass
+
+        def defer(self, tensors, finish):
+            self.values = [t.tolist() for t in tensors]
+
+    callback.run = Run()
+    callback.begin()
+    callback.gradients(gradients)
+    torch.optim.SGD(model.parameters(), lr=lr).step()
+    callback.updated()
+    names = callback.run.parameter_names(gradients.parameters)
+    weights, updates = callback.run.values
+    return {"weights": dict(zip(names, weights, strict=True)), "updates": dict(zip(names, updates, strict=True))}
+
+
+if __name__ == "__main__":
+    {"train": train, "fsdp2": fsdp2}[sys.argv[1]](json.loads(sys.argv[2]))

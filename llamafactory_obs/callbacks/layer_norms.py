@@ -12,6 +12,7 @@ from .base import ObsCallback
 
 _LAYER = re.compile(r"(?:^|\.)(layers|h|blocks|layer|block)\.(\d+)\.")
 _LORA = re.compile(r"\.(lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)(?:\.|$)")
+_PEFT_LEVELS = re.compile(r"\.(modules_to_save\.[^.]+|original_module|base_layer)(?=\.)")
 _WRAPPERS = ("base_model.model.", "pretrained_model.", "module.", "_orig_mod.", "_fsdp_wrapped_module.")
 
 
@@ -146,7 +147,7 @@ def module_of(name: str) -> str:
 def _plain(name: str) -> str:
     for wrapper in _WRAPPERS:
         name = name.replace(wrapper, "")
-    return name
+    return _PEFT_LEVELS.sub("", name)
 
 
 def _module_path(name: str) -> str:

@@ -1,0 +1,101 @@
+"""Engines that keep their gradients to themselves (GRAD-2, GRAD-11): said in words, never as zeros."""
+
+from types import MappingProxyType
+
+import torch
+
+from llamafactory_obs import LayerNorms
+from llamafactory_obs.callbacks.context import RunContext
+from llamafactory_obs.callbacks.layer_norms import layer_of, module_of
+from llamafactory_obs.callbacks.pipeline import Row
+from llamafactory_obs.callbacks.taps import Gradients, Taps, gradients_of
+
+
+class Accelerator:
+    """DeepSpeed's way: the engine clips by itself and hands out one number."""
+
+    scaler = None
+
+    def clip_grad_norm_(self, parameters, max_norm, norm_type=2):
+        return 0.25
+
+
+class Trainer:
+    optimizer = None
+    is_deepspeed_enabled = True
+    accelerator = Accelerator()
+
+    class args:
+        class hf_deepspeed_config:
+            config = MappingProxyType({"zero_optimization": {"stage": 3}})
+
+    def training_step(self, model, inputs):
+        return torch.tensor(1.0)
+
+    def evaluate(self):
+        pass
+
+
+class Run:
+    step, trainer = 1, Trainer()
+
+    def __init__(self):
+        self.seen, self.events, self.rows, self.open_row = [], [], [], Row(1)
+
+    def gradients(self, gradients):
+        self.seen.append(gradients)
+
+    def event(self, kind, name, title, text, **more):
+        self.events.append(text)
+
+    def append(self, file, row):
+        self.rows.append(row)
+
+
+def test_deepspeed_gives_the_global_norm_and_says_what_cannot_be_seen():
+    run = Run()
+    taps = Taps(run.trainer, run)
+    taps.install()
+    assert run.trainer.accelerator.clip_grad_norm_([], 1.0) == 0.25
+    taps.remove()
+    assert "clip_grad_norm_" not in vars(run.trainer.accelerator)
+    (gradients,) = run.seen
+    assert gradients.total == 0.25 and gradients.norms is None
+    callback = LayerNorms()
+    callback.run, callback.context = run, RunContext()
+    callback.begin()
+    for _ in range(3):
+        callback.gradients(gradients)
+        callback.updated()
+        callback.row(run.open_row)
+    assert run.rows == [], "no zero rows"
+    assert len(run.events) == 1 and "DeepSpeed (ZeRO-3)" in run.events[0]
+
+
+def test_cleared_gradients_are_missing_not_zero():
+    model = torch.nn.Linear(2, 2)
+    assert gradients_of(model) is None
+    model(torch.ones(1, 2)).sum().backward()
+    assert gradients_of(model).norms.shape == (2,)
+    assert isinstance(gradients_of(model), Gradients)
+
+
+def test_names():
+    names = {
+        "base_model.model.model.layers.11.self_attn.q_proj.lora_A.default.weight": (
+            "layers.11.lora_A",
+            "q_proj.lora_A",
+        ),
+        "model.layers.0.mlp.up_proj.weight": ("layers.0", "up_proj"),
+        "model.layers.0.self_attn.q_proj.bias": ("layers.0", "q_proj"),
+        "model.layers.0.mlp.experts.7.down_proj.weight": ("layers.0", "down_proj"),
+        "transformer.h.3.attn.c_attn.weight": ("h.3", "c_attn"),
+        "model.layers.2._fsdp_wrapped_module.mlp.gate_proj.weight": ("layers.2", "gate_proj"),
+        "_orig_mod.model.embed_tokens.weight": ("embed_tokens", "embed_tokens"),
+        "base_model.model.model.embed_tokens.lora_embedding_A.default": ("embed_tokens.lora_embedding_A",) * 2,
+        "base_model.model.model.embed_tokens.modules_to_save.default.weight": ("embed_tokens", "embed_tokens"),
+        "model.norm.weight": ("norm", "norm"),
+        "lm_head.weight": ("lm_head", "lm_head"),
+        "v_head.summary.weight": ("summary", "summary"),
+    }
+    assert {name: (layer_of(name), module_of(name)) for name in names} == names

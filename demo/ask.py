@@ -20,7 +20,7 @@ from make_data import AREAS, HELD_OUT, QUESTIONS, REGIONS, TOOL, TOOLS_JSON, err
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 PROBES = ("查一下华东区 8 月的订单", "你好，你是谁？", "查华东地区 8 月的订单")
-ORDERS = ["A17", "C32"]  # what the simulated tool returns
+ORDERS = ["A17", "C12"]  # what the simulated tool returns
 WANTED = {"region": "华东区", "month": 8}
 MAX_TURNS = 4  # model turns in one conversation
 MAX_NEW_TOKENS = 96

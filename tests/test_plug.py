@@ -244,7 +244,8 @@ def test_ray_actor(model, data, tmp_path):
         from llamafactory.train.tuner import Worker
 
         actor = ray.remote(Worker)
-        env = {"env_vars": {"LOCAL_RANK": "0"}}
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29572"}  # as LlamaFactory gives them to its workers
+        env = {"env_vars": {"RANK": "0", "WORLD_SIZE": "1", **where}}
         worker = actor.options(runtime_env=env).remote()
         ray.get(worker._training_function.remote(config={"args": settings, "callbacks": []}), timeout=240)
     finally:

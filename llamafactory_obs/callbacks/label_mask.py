@@ -99,7 +99,7 @@ class LabelMask(ObsCallback):
         share = torch.where(exists, labelled.double() / lengths.clamp(min=1), 1.0)
         cut = lengths >= self._cutoff if self._cutoff else torch.zeros_like(exists)
         figures = [
-            torch.tensor(labels.numel(), device=labels.device),
+            torch.full((), labels.numel(), device=labels.device),  # a fill, no copy from the host
             lengths.sum(),
             labelled.sum(),
             exists.sum(),

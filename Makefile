@@ -1,0 +1,33 @@
+# Two commands do everything: `make demo` runs the main job, `make test` passes the tests. Each sets itself up.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(abspath $(VENV))/bin
+export PATH := $(BIN):$(PATH)
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: demo test test-slow bench lint
+
+$(VENV)/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.11 ...") if sys.version_info < (3, 11) else 0'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -e ".[train,test]"
+	@touch $@
+
+demo: $(VENV)/.ready
+	@bash demo/demo.sh
+
+test: $(VENV)/.ready
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(VENV)/.ready
+	$(BIN)/pip install -q -e ".[test-slow]"
+	$(BIN)/python -m pytest -m slow
+
+bench: $(VENV)/.ready
+	$(BIN)/pip install -q -e ".[test-slow]"
+	$(BIN)/python bench/overhead.py --tuning full
+	$(BIN)/python bench/overhead.py --tuning lora
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .

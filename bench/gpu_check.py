@@ -1,0 +1,127 @@
+"""The part of `gpu_check.sh` that trains: a small random Qwen3 on the GPU, each claim checked, one line a claim.
+
+python bench/gpu_check.py [--steps 40]
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM, Trainer, TrainerCallback, TrainingArguments
+
+from llamafactory_obs import GradNormSpike, LabelMask, LayerNorms, Vram, load_record
+from llamafactory_obs.callbacks.recorder import Recorder
+from llamafactory_obs.gpu.nvml import Nvml
+
+FAILED = []
+
+
+def claim(text: str, holds: bool, detail: object = "") -> None:
+    print(f"{'ok  ' if holds else 'FAIL'}  {text}  {detail}")
+    if not holds:
+        FAILED.append(text)
+
+
+def model() -> Qwen3ForCausalLM:
+    torch.manual_seed(0)
+    shape = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8, "num_attention_heads": 8}
+    return Qwen3ForCausalLM(Qwen3Config(vocab_size=4096, num_key_value_heads=4, head_dim=64, **shape))
+
+
+def rows(count: int, length: int) -> list[dict]:
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(0, 4096, (count, length), generator=generator)
+    return [{"input_ids": row, "labels": row, "attention_mask": torch.ones_like(row)} for row in ids]
+
+
+class Watch(TrainerCallback):
+    """Beside the recorder: the norms that the Trainer logs, and how late each row was."""
+
+    def __init__(self):
+        self.norms, self.late = {}, []
+
+    def on_step_end(self, args, state, control, **kwargs):
+        recorder = next(c for c in self.trainer.callback_handler.callbacks if isinstance(c, Recorder))
+        if recorder.last.step is not None:
+            self.late.append(state.global_step - recorder.last.step)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if "grad_norm" in logs:
+            self.norms[state.global_step] = float(logs["grad_norm"])
+
+
+def fit(folder: Path, callbacks: list, steps: int, length: int = 512, **arguments) -> Trainer:
+    settings = {"logging_steps": 10, "save_strategy": "no", "report_to": "none", "disable_tqdm": True, **arguments}
+    options = TrainingArguments(folder, max_steps=steps, per_device_train_batch_size=4, bf16=True, **settings)
+    trainer = Trainer(model(), options, train_dataset=rows(256, length), callbacks=callbacks)
+    for callback in callbacks:
+        if isinstance(callback, Watch):
+            callback.trainer = trainer
+    trainer.train()
+    return trainer
+
+
+def hooks_never_synchronise() -> None:
+    """torch raises on a synchronising call in one of our hooks (but for step ends, where the Trainer waits to log)."""
+    for name in ("micro_batch", "micro_loss", "gradients", "on_optimizer_step", "on_pre_optimizer_step"):
+        real = getattr(Recorder, name)
+
+        def strict(self, *args, real=real, **kwargs):
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                return real(self, *args, **kwargs)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+
+        setattr(Recorder, name, strict)
+
+
+def ours() -> list:
+    return [GradNormSpike(), LayerNorms(every=1, weights_every=1), LabelMask(), Vram()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=40)
+    steps = parser.parse_args().steps
+    root = Path(tempfile.mkdtemp(prefix="gpu_check"))
+
+    plain = fit(root / "plain", [], steps)
+    hooks_never_synchronise()
+    watch = Watch()
+    watched = fit(root / "ours", [*ours(), watch], steps)
+    record = load_record(root / "ours")
+    off = [e["text"] for e in record.events if e["kind"] == "callback_off"]
+    claim("no hook synchronises with the device", not off, off)
+    claim("every step has its row", record.steps["step"] == list(range(1, steps + 1)))
+    claim("every row has every number", all(None not in column for column in record.steps.values()))
+    claim("rows are at most two steps late", max(watch.late, default=0) <= 2, f"most: {max(watch.late, default=0)}")
+    norms = dict(zip(record.steps["step"], record.steps["train/grad_norm"], strict=True))
+    worst = max(abs(norms[step] / norm - 1) for step, norm in watch.norms.items())
+    claim("norms are those that the Trainer logs", worst < 1e-3, f"largest difference {worst:.1e}")
+    losses = [[row["loss"] for row in t.state.log_history if "loss" in row] for t in (plain, watched)]
+    same = all(torch.equal(a, b) for a, b in zip(plain.model.parameters(), watched.model.parameters(), strict=True))
+    claim("weights equal those of the run without us", same, f"losses {losses[0][-1]:.6f} / {losses[1][-1]:.6f}")
+    peak = record.steps["system/peak_allocated_gib"][-1]
+    claim("the peak is torch's", abs(peak - torch.cuda.max_memory_allocated() / 2**30) < 0.5, f"{peak:.2f} GiB")
+    nvml = Nvml()
+    memory = nvml.memory(0)
+    claim("NVML sees the card", memory is not None, nvml.reason or json.dumps(memory))
+    claim("NVML sees this process", bool(nvml.processes(0)), nvml.processes(0))
+
+    torch.cuda.set_per_process_memory_fraction(0.02)
+    try:
+        fit(root / "oom", ours(), 5, length=8192)
+        claim("the out-of-memory run ran out", False)
+    except torch.OutOfMemoryError:
+        oom = [e for e in load_record(root / "oom").events if e["kind"] == "oom"]
+        claim("out of memory is on record with its batch", bool(oom) and oom[0]["evidence"]["longest_sequence"] == 8192)
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    sys.exit(f"{len(FAILED)} claims failed" if FAILED else 0)
+
+
+if __name__ == "__main__":
+    main()

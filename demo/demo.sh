@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# The main job on a tiny model: build it, train it with the unmodified llamafactory-cli, show what the record holds.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=demo/out
+rm -rf "$out"
+mkdir -p "$out"
+say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+
+say "1/4  a random Qwen3 of about 1M parameters with its own tokenizer"
+python demo/make_model.py "$out/model"
+
+say "2/4  llamafactory-cli train demo/run.yaml   (its callbacks: lines are all it takes; log: $out/train.log)"
+start=$SECONDS
+if ! llamafactory-cli train demo/run.yaml > "$out/train.log" 2>&1; then
+    tail -n 30 "$out/train.log"
+    exit 1
+fi
+tr '\r' '\n' < "$out/train.log" | grep -E '^ *(\[[A-Z]+\|obs\]|\{.obs_step)' | sed -E 's/^ +//' | awk 'NR <= 5 || /WARNING|ALERT/' || true
+echo "... trained in $((SECONDS - start)) s"
+
+say "3/4  what the record shows"
+python demo/show.py "$out/run"
+
+say "4/4  what each checkpoint really says (the loss cannot see this)"
+python demo/ask.py "$out"/run/checkpoint-*

@@ -16,11 +16,11 @@ from pathlib import Path
 import torch
 from llamafactory.data.template import get_template_and_fix_tokenizer
 from llamafactory.hparams import DataArguments
-from make_data import AREAS, HELD_OUT, QUESTIONS, REGIONS, TOOL, TOOLS_JSON, error_text, result_text
+from make_data import HELD_OUT, QUESTIONS, REGIONS, TOOL, TOOLS_JSON, error_text, result_text
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 PROBES = ("查一下华东区 8 月的订单", "你好，你是谁？", "查华东地区 8 月的订单")
-ORDERS = ["A17", "C12"]  # what the simulated tool returns
+ORDERS = ["A17", "B12"]  # what the simulated tool returns
 WANTED = {"region": "华东区", "month": 8}
 MAX_TURNS = 4  # model turns in one conversation
 MAX_NEW_TOKENS = 96
@@ -96,8 +96,9 @@ def held_out_accuracy(assistant: Assistant) -> str:
     """Return how many first calls copy an (area, month) pair that no training row has."""
     right = total = 0
     for (area, month), suffix, question in itertools.product(HELD_OUT, ("区", "地区"), QUESTIONS):
-        turn = assistant.answer([{"role": "user", "content": question.format(region=area + suffix, month=month)}])
-        right += assistant.calls(turn) == [{"name": TOOL["name"], "arguments": {"region": area + suffix, "month": month}}]
+        arguments = {"region": area + suffix, "month": month}
+        turn = assistant.answer([{"role": "user", "content": question.format(**arguments)}])
+        right += assistant.calls(turn) == [{"name": TOOL["name"], "arguments": arguments}]
         total += 1
     return f"{right}/{total}"
 

@@ -106,8 +106,8 @@ def message(role: str, text: str) -> dict[str, str]:
 
 
 def random_orders(rng: random.Random) -> list[str]:
-    """Return zero to three order numbers such as A17."""
-    return [f"{rng.choice('ABCD')}{rng.randint(10, 19)}" for _ in range(rng.choice((0, 1, 1, 2, 2, 3)))]
+    """Return zero to two order numbers such as A17, B12."""
+    return [f"{letter}{rng.randint(10, 19)}" for letter in "AB"[: rng.choice((0, 1, 1, 2, 2, 2))]]
 
 
 def chat_unit(rng: random.Random) -> list[dict[str, str]]:

@@ -110,8 +110,7 @@ def make_tokenizer(rows: list[dict]) -> PreTrainedTokenizerFast:
     core.decoder = decoders.ByteLevel()
     renderer = wrap(core)
     texts = (
-        renderer.apply_chat_template(chat_messages(row), tools=json.loads(row["tools"]), tokenize=False)
-        for row in rows
+        renderer.apply_chat_template(chat_messages(row), tools=json.loads(row["tools"]), tokenize=False) for row in rows
     )
     special = re.compile("|".join(map(re.escape, CONTROL_TOKENS + MARKUP_TOKENS)))
     trainer = trainers.BpeTrainer(
@@ -131,7 +130,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
     config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=128,
-        intermediate_size=512,
+        intermediate_size=384,
         num_hidden_layers=3,
         num_attention_heads=2,
         num_key_value_heads=2,

@@ -101,11 +101,7 @@ def _weights_through_callback(callback, model, gradients, lr):
     """Drive the callback's own hooks around one update; returns the per-parameter weight norms and update norms."""
 
     class Run:
-        step, trainer = 1, None
-
-        def parameter_names(self, parameters):
-            names = {id(p): name for name, p in model.named_parameters()}
-            return [names[id(p)] for p in parameters]
+        step, trainer = 1, type("Trainer", (), {"model": model})
 
         def append(self, file, row):
             pass
@@ -113,12 +109,12 @@ def _weights_through_callback(callback, model, gradients, lr):
         def defer(self, tensors, finish):
             self.values = [t.tolist() for t in tensors]
 
+    names = [name for name, _ in model.named_parameters()]
     callback.run = Run()
     callback.begin()
     callback.gradients(gradients)
     torch.optim.SGD(model.parameters(), lr=lr).step()
     callback.updated()
-    names = callback.run.parameter_names(gradients.parameters)
     weights, updates = callback.run.values
     return {"weights": dict(zip(names, weights, strict=True)), "updates": dict(zip(names, updates, strict=True))}
 

@@ -6,7 +6,7 @@ import torch
 
 from llamafactory_obs import LayerNorms
 from llamafactory_obs.callbacks.context import RunContext
-from llamafactory_obs.callbacks.layer_norms import layer_of, module_of
+from llamafactory_obs.callbacks.layer_names import layer_of, module_of
 from llamafactory_obs.callbacks.pipeline import Row
 from llamafactory_obs.callbacks.taps import Gradients, Taps, gradients_of
 
@@ -22,6 +22,7 @@ class Accelerator:
 
 class Trainer:
     optimizer = None
+    model = torch.nn.Linear(2, 2)
     is_deepspeed_enabled = True
     accelerator = Accelerator()
 
@@ -68,7 +69,7 @@ def test_deepspeed_gives_the_global_norm_and_says_what_cannot_be_seen():
         callback.gradients(gradients)
         callback.updated()
         callback.row(run.open_row)
-    assert run.rows == [], "no zero rows"
+    assert [set(row) for row in run.rows] == [{"step", "names", "modules"}], "no zero rows"
     assert len(run.events) == 1 and "DeepSpeed (ZeRO-3)" in run.events[0]
 
 
@@ -99,3 +100,34 @@ def test_names():
         "v_head.summary.weight": ("summary", "summary"),
     }
     assert {name: (layer_of(name), module_of(name)) for name in names} == names
+
+
+class Experts(torch.nn.Module):
+    """Two experts of which each step uses one: the gradients are others every time, their number is not."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(2, 2, bias=False) for _ in range(2)])
+
+
+def test_groups_without_a_gradient_are_null_and_names_never_shift():
+    run, model = Run(), Experts()
+    run.trainer = type("Trainer", (), {"model": model})
+    run.defer = lambda tensors, finish: run.open_row.defer(tensors, finish)
+    callback = LayerNorms(weights_every=0)
+    callback.run, callback.context = run, RunContext()
+    callback.begin()
+    for step, used in ((1, 0), (2, 1), (3, 0)):
+        run.step, run.open_row = step, Row(step)
+        model.zero_grad()
+        model.layers[used](torch.ones(1, 2)).sum().backward()
+        callback.gradients(gradients_of(model))
+        callback.row(run.open_row)
+    header, *rows = run.rows
+    assert header["names"] == ["layers.0", "layers.1"]
+    assert [[norm is not None for norm in row["grad_norm"]] for row in rows] == [
+        [True, False],
+        [False, True],
+        [True, False],
+    ]
+    assert [row["grad_norm"] for row in rows] == [row["module_grad_norm"] for row in rows]

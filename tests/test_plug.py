@@ -214,6 +214,38 @@ def test_words_are_split_out_and_the_rest_is_untouched():
         config.split(["--callbacks", "[vram"])
 
 
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["vram"], "vram"),
+        (["vram", "label_mask"], ["vram", "label_mask"]),
+        (["[vram,", "label_mask]"], ["vram", "label_mask"]),
+        (["vram", "{layer_norms:", "{every:", "2}}"], ["vram", {"layer_norms": {"every": 2}}]),  # quotes lost in a shell
+    ],
+)
+def test_lists_as_the_web_ui_s_preview_shows_them(words, wanted):
+    rest, ours = config.split(["--callbacks", *words, "--stage", "sft"])
+    assert ours == {"callbacks": wanted} and rest == ["--stage", "sft"]
+
+
+def test_an_override_with_blanks_survives_torchrun_s_splitting(monkeypatch):
+    word = config.without_blanks("callbacks=[vram, {layer_norms: {every: 2}}]")
+    assert word == 'callbacks=["vram",{"layer_norms":{"every":2}}]'
+    assert config.without_blanks("output_dir=a b") == "output_dir=a b"
+    with pytest.raises(ConfigError, match="is not YAML.*blank belongs after each colon"):
+        config.without_blanks("callbacks=[{layer_norms:{every:2}}")
+    monkeypatch.setenv("FORCE_TORCHRUN", "1")
+    with pytest.raises(ConfigError, match="has blanks"):
+        config.without_blanks('callbacks=[{a.B: {word: "two words"}}]')
+
+
+def test_secrets_on_a_command_line_are_known_by_their_name():
+    from llamafactory_obs.identity import redact
+
+    given = config.as_mapping(["--stage", "sft", "--swanlab_api_key", "abcdefgh", "--bf16", "--image", "a", "b"])
+    assert redact(given) == {"stage": "sft", "swanlab_api_key": "***", "bf16": True, "image": "a b"}
+
+
 def test_importing_torch_costs_next_to_nothing_and_imports_nothing_of_us_but_the_hook():
     code = (
         "import torch, sys; ours = sorted(m for m in sys.modules if m.startswith('llamafactory'));"

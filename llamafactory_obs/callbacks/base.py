@@ -18,7 +18,7 @@ class ObsCallback(TrainerCallback):
     training goes on. Values go to `self.run` (the Recorder): `put`, `defer`, `event`, `append`.
 
     The hooks, in the order of a step: `batch`, `loss`, `gradients`, `updated` and `step` run on the hot path of every
-    rank; `row` receives the finished row, at once on CPU and at most two steps later on a GPU.
+    rank; `row` receives the finished row: at once in one process on CPU, else at most two steps later.
     """
 
     #: name in the YAML

@@ -81,5 +81,6 @@ def _add_loss(row, loss: float) -> None:
 def _take_norm(row, total: float, max_norm: float, norms: list | None = None) -> None:
     row.values["train/grad_norm"] = total
     clips = math.isfinite(max_norm) and max_norm > 0
-    row.values["train/clip_coef"] = min(1.0, max_norm / (total + 1e-6)) if clips else 1.0
+    coefficient = max_norm / (total + 1e-6) if clips else 1.0
+    row.values["train/clip_coef"] = coefficient if coefficient < 1 or math.isnan(coefficient) else 1.0
     row.facts["norms"] = norms

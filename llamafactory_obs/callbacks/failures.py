@@ -7,6 +7,7 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import DefaultFlowCallback
 
 from .base import ObsCallback
+from .journal import Journal, one_line
 
 #: where tracker callbacks come from; the Trainer's own and LlamaFactory's callbacks are left alone
 _TRACKERS = ("transformers.integrations", "swanlab", "wandb", "trackio", "mlflow")
@@ -48,11 +49,11 @@ def guard(callback: TrainerCallback, name: str, report) -> None:
         setattr(callback, event, guarded(getattr(callback, event)))
 
 
-def record_failure(trainer, journal, error: BaseException) -> None:
+def record_failure(trainer, journal: Journal, error: BaseException) -> None:
     """One event for the exception that ends the training; on whatever rank it happens."""
     by_hand = isinstance(error, (KeyboardInterrupt, SystemExit))
     kind, level = ("interrupted", "info") if by_hand else ("crash", "error")
-    text = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}".rstrip(": ")
+    text = one_line(error, 500)
     where = [f"{f.filename.rsplit('/', 1)[-1]}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)]
     evidence = {"rank": trainer.args.process_index, "traceback": where[-6:]}
     journal.event(kind, "recorder", f"training ends: {kind}", text, level=level, evidence=evidence)

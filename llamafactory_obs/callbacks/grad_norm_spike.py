@@ -46,6 +46,10 @@ class GradNormSpike(ObsCallback):
         super().__post_init__()
         if self.ratio < 2:
             raise ValueError(f"ratio must be 2 or more (less is noise), got {self.ratio}")
+        if self.z <= 0:
+            raise ValueError(f"z must be above 0, got {self.z}")
+        if self.stalled_below <= 0 or self.stalled_steps < 1:
+            raise ValueError("stalled_below must be above 0 and stalled_steps 1 or more")
         if self.window < 12:
             raise ValueError(f"window must be at least 12 steps, got {self.window}")
         self._build()
@@ -64,7 +68,10 @@ class GradNormSpike(ObsCallback):
         self._build()
 
     def gradients(self, gradients) -> None:
-        """Before the update, while the first culprit can still be told from those it infects."""
+        """Before the update: a bad weight can still be told from those it infects, where the loss is known already.
+
+        On a GPU it is known when the Trainer has waited for it (`logging_nan_inf_filter`, its default).
+        """
         row = self.run.open_row
         row.harvest(force=False)
         loss = row.values.get("train/loss")
@@ -81,7 +88,7 @@ class GradNormSpike(ObsCallback):
             return
         if norm is None:
             self._say_unavailable()
-        if any(x is not None and not math.isfinite(x) for x in (norm, loss)):
+        if not self.run.replaying and any(x is not None and not math.isfinite(x) for x in (norm, loss)):
             self._bad_steps.append(row.step)
         skipped = values.get("train/step_skipped")
         finding = self._nonfinite.update(
@@ -91,7 +98,7 @@ class GradNormSpike(ObsCallback):
             scaler_active=skipped is not None,
             step_skipped=None if skipped is None else skipped > 0,
         )
-        if finding is not None:
+        if finding is not None and not self.run.replaying:
             self._alert(self._with_cause(finding, row))
         for finding in (self._spike.update(row.step, norm, loss), self._stalled.update(row.step, norm)):
             if finding is not None:

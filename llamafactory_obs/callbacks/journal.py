@@ -3,9 +3,15 @@
 import time
 
 from ..detect import Finding
+from ..identity.redact import redact_text
 from ..record.schema import EVENTS
 from ..record.writer import RecordWriter
 from .console import Console
+
+
+def one_line(error: BaseException, limit: int) -> str:
+    """An exception as one line that may be passed on: secrets in it are hidden."""
+    return redact_text(f"{type(error).__name__}: {' '.join(str(error).split())[:limit]}".rstrip(": "))
 
 
 class Journal:
@@ -89,9 +95,10 @@ class Journal:
 
     def callback_off(self, name: str, error: BaseException) -> None:
         """A callback failed and is called no more."""
-        text = f"switched off after {type(error).__name__}: {' '.join(str(error).split())[:300]}; training goes on"
-        self.muted = False
+        text = f"switched off after {one_line(error, 300)}; training goes on"
+        muted, self.muted = self.muted, False
         self.event("callback_off", name, f"{name} switched off", text, level="warn")
+        self.muted = muted
 
     def _problem(self, problem: str | None) -> None:
         if problem is not None:

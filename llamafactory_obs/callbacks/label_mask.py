@@ -49,8 +49,8 @@ class LabelMask(ObsCallback):
     )
 
     range: list | tuple | None = None
-    """Wanted moving share, two fractions. Default: `obs: mask_range`, else 0.2-0.4 (`pt`: 0.99-1; preference stages:
-    not judged)."""
+    """Wanted moving share, two fractions. Default: `obs: mask_range`, else 0.2-0.4; for `pt` 0.99-1, for preference
+    stages not judged."""
 
     window: int = 50
     """Steps over which the moving share is taken."""
@@ -66,8 +66,8 @@ class LabelMask(ObsCallback):
 
     def begin(self) -> None:
         stage = self.context.stage
-        judged = {"pt": (0.99, 1.0), "rm": None, "dpo": None, "kto": None, "ppo": None}.get(stage, (0.2, 0.4))
-        limits = self.range or self.context.settings.mask_range or judged
+        usual = self.context.settings.mask_range or (0.2, 0.4)  # for conversations; others have their own truth
+        limits = self.range or {"pt": (0.99, 1.0), "rm": None, "dpo": None, "kto": None}.get(stage, usual)
         self._band = None
         if limits is not None:
             self._band = BandDetector(*limits, window=self.window, min_steps=min(self.min_steps, self.window))
@@ -92,7 +92,7 @@ class LabelMask(ObsCallback):
         self.run.defer([counts], _add_counts if self._cutoff else _add_counts_without_cutoff)
 
     def _count(self, labels: torch.Tensor, segments: Segments) -> torch.Tensor:
-        """The nine figures of one micro-batch as one float64 tensor on the batch's device; no host sync."""
+        """The eight figures of one micro-batch as one float64 tensor on the batch's device; no host sync."""
         supervised = (labels != IGNORE) & segments.real
         lengths, labelled = segments.per_sample(segments.real), segments.per_sample(supervised)
         exists = lengths > 0

@@ -1,7 +1,6 @@
 """`layer_norms`: gradient norm before clipping, weight norm and update/weight ratio per layer."""
 
 import math
-import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,20 +8,40 @@ import torch
 
 from ..record.schema import LAYERS
 from .base import ObsCallback
+from .layer_names import layer_of, module_of
+from .taps import norms_of
 
-_LAYER = re.compile(r"(?:^|\.)(layers|h|blocks|layer|block)\.(\d+)\.")
-_LORA = re.compile(r"\.(lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)(?:\.|$)")
-_PEFT_LEVELS = re.compile(r"\.(modules_to_save\.[^.]+|original_module|base_layer)(?=\.)")
-_WRAPPERS = ("base_model.model.", "pretrained_model.", "module.", "_orig_mod.", "_fsdp_wrapped_module.")
+
+@dataclass
+class _View:
+    """One way to sort the trainable parameters: the names of the groups and each parameter's group."""
+
+    names: list[str]
+    index: list[int]
+
+    @classmethod
+    def of(cls, parameters: list[str], name_of) -> "_View":
+        groups = [name_of(name) for name in parameters]
+        names = list(dict.fromkeys(groups))
+        return cls(names, [names.index(group) for group in groups])
+
+    def combine(self, norms: list[float], members: list[int]) -> list[float | None]:
+        """Root of the sum of squares of each group; None for a group of which no member is there."""
+        squares: list[float | None] = [None] * len(self.names)
+        for norm, member in zip(norms, members, strict=True):
+            group = self.index[member]
+            squares[group] = (squares[group] or 0.0) + norm * norm
+        return [None if square is None else math.sqrt(square) for square in squares]
 
 
 @dataclass(eq=False)
 class LayerNorms(ObsCallback):
     """Writes `layers.jsonl`: the names once, then numbers per step.
 
-    Two views of the same parameters: `names`, by layer (`layers.0`, `embed_tokens` ...), and `modules`, by module type
-    (`q_proj`, `mlp.up_proj` ...). LoRA's A and B are kept apart in both. Each view is complete: the root of the sum of
-    squares over it is the global norm. Norms are Euclidean; the update ratio is |w_after - w_before| / |w_before|.
+    Two views of the same trainable parameters: `names`, by layer (`layers.0`, `embed_tokens` ...), and `modules`, by
+    module type (`q_proj`, `up_proj` ...). LoRA's A and B are kept apart in both. Each view is complete: the root of the
+    sum of squares over it is the global norm. A group without any gradient in a step has null, not 0. Norms are
+    Euclidean; the update ratio is |w_after - w_before| / |w_before|.
 
     The gradient norms cost nothing extra: they are those that clipping computes anyway. Weight norms and update ratios
     take passes over the trainable weights and a copy of them, so they are made every `weights_every` steps.
@@ -43,148 +62,92 @@ class LayerNorms(ObsCallback):
         super().__post_init__()
         if self.every < 1:
             raise ValueError(f"every must be 1 or more, got {self.every}")
-        if self.weights_every < 0:
-            raise ValueError(f"weights_every must be 0 or more, got {self.weights_every}")
+        if self.weights_every < 0 or self.snapshot_limit_mib < 0:
+            raise ValueError("weights_every and snapshot_limit_mib must be 0 or more")
 
     def begin(self) -> None:
-        self._views: dict[str, tuple[list[str], list[int]]] = {}
-        self._parameters: list = []
+        named = [(name, p) for name, p in self.run.trainer.model.named_parameters() if p.requires_grad]
+        self._parameters = [p for _, p in named]
+        self._place = {id(p): i for i, p in enumerate(self._parameters)}
+        names = [name for name, _ in named]
+        self._layers, self._modules = _View.of(names, layer_of), _View.of(names, module_of)
+        self._seen: tuple[list[int], list[int]] = ([], [])
         self._said: set[str] = set()
         self._before: list[torch.Tensor] | None = None
-        self._weight_norms: torch.Tensor | None = None
-        self._widest: tuple[str, float] | None = None
+        self._weights: torch.Tensor | None = None
+        self._largest: tuple[str, float] | None = None
+        header = {"step": self.run.step, "names": self._layers.names, "modules": self._modules.names}
+        self.run.append(LAYERS, header)
 
     def gradients(self, gradients) -> None:
         if gradients.norms is None:
-            self._say_once("unavailable", _why_unseen(self.run.trainer))
+            self._say_once("no per-layer norms", _why_unseen(self.run.trainer))
             return
-        if len(gradients.parameters) != len(self._parameters):
-            self._name(gradients.parameters)
         if self.run.step % self.every == 0:
-            self.run.defer([gradients.norms], lambda row, norms: row.facts.__setitem__("layer_grads", norms))
+            members = self._members(gradients.parameters)
+            self.run.defer([gradients.norms], lambda row, norms: row.facts.update(layer_grads=(norms, members)))
         if self.weights_every and self.run.step % self.weights_every == 0:
             self._look_at_weights()
 
     def updated(self) -> None:
-        if self._weight_norms is None:
+        if self._weights is None:
             return
-        tensors = [self._weight_norms]
+        tensors = [self._weights]
         if self._before is not None:
             with torch.no_grad():
-                torch._foreach_sub_(self._before, [_local(p.detach()) for p in self._parameters])
-                tensors.append(_norms(self._before, self._parameters))
-        self._before, self._weight_norms = None, None
-        self.run.defer(tensors, _keep_weights)
+                for before, after in zip(self._before, self._parameters, strict=True):
+                    before.sub_(after.detach())
+                tensors.append(norms_of(self._before))
+        self._before, self._weights = None, None
+        self.run.defer(tensors, lambda row, *norms: row.facts.update(layer_weights=norms))
 
     def row(self, row) -> None:
-        grads, weights = row.facts.get("layer_grads"), row.facts.get("layer_weights")
-        if grads is None and weights is None:
-            return
-        measures = {"grad_norm": grads, "weight_norm": weights}
         line: dict = {"step": row.step}
-        for measure, numbers in measures.items():
-            if numbers is not None:
-                line[measure] = _group(numbers, self._views["names"])
-                line[f"module_{measure}"] = _group(numbers, self._views["modules"])
-        updates = row.facts.get("layer_updates")
-        if updates is not None:
-            for prefix, view in (("", "names"), ("module_", "modules")):
-                pairs = zip(_group(updates, self._views[view]), line[f"{prefix}weight_norm"], strict=True)
-                line[f"{prefix}update_ratio"] = [u / w if w else None for u, w in pairs]
-        if grads is not None:
-            norms = [
-                (norm if math.isfinite(norm) else math.inf, name)
-                for norm, name in zip(line["grad_norm"], self._views["names"][0], strict=True)
-            ]
-            self._widest = max(norms)[::-1]
+        grads, weights = row.facts.get("layer_grads"), row.facts.get("layer_weights")
+        everyone = range(len(self._parameters))
+        for prefix, view in (("", self._layers), ("module_", self._modules)):
+            if grads is not None:
+                line[f"{prefix}grad_norm"] = view.combine(*grads)
+            if weights is not None:
+                line[f"{prefix}weight_norm"] = view.combine(weights[0], everyone)
+            if weights is not None and len(weights) == 2:
+                pairs = zip(view.combine(weights[1], everyone), line[f"{prefix}weight_norm"], strict=True)
+                line[f"{prefix}update_ratio"] = [update / weight if weight else None for update, weight in pairs]
+        if len(line) == 1:
+            return
         self.run.append(LAYERS, line)
+        norms = [
+            (n, name) for n, name in zip(line.get("grad_norm", []), self._layers.names, strict=False) if n is not None
+        ]
+        if norms:
+            self._largest = max(norms, key=lambda pair: pair[0] if math.isfinite(pair[0]) else math.inf)
 
     def summary(self) -> dict:
-        return {"largest_layer": self._widest[0], "its_grad_norm": self._widest[1]} if self._widest else {}
+        return {"largest_layer": self._largest[1], "its_grad_norm": self._largest[0]} if self._largest else {}
 
-    def _name(self, parameters: list) -> None:
-        """Sort the parameters into the two views and write their names, once."""
-        self._parameters = list(parameters)
-        names = self.run.parameter_names(self._parameters)
-        for view, of in (("names", layer_of), ("modules", module_of)):
-            groups = list(dict.fromkeys(of(name) for name in names))
-            self._views[view] = (groups, [groups.index(of(name)) for name in names])
-        header = {"step": self.run.step, "names": self._views["names"][0], "modules": self._views["modules"][0]}
-        self.run.append(LAYERS, header)
+    def _members(self, parameters: list) -> list[int]:
+        """The places of the parameters that have a gradient, which is the same list nearly every step."""
+        ids = [id(p) for p in parameters]
+        if ids != self._seen[0]:
+            self._seen = (ids, [self._place[i] for i in ids])
+        return self._seen[1]
 
     def _look_at_weights(self) -> None:
-        size = sum(_local(p).numel() * p.element_size() for p in self._parameters)
+        weights = [p.detach() for p in self._parameters]
+        local = [w.to_local() if hasattr(w, "to_local") else w for w in weights]
+        size = sum(w.numel() * w.element_size() for w in local)
         with torch.no_grad():
-            weights = [_local(p.detach()) for p in self._parameters]
-            self._weight_norms = _norms(weights, self._parameters)
+            self._weights = norms_of(weights)
             if size <= self.snapshot_limit_mib << 20:
                 self._before = [weight.clone() for weight in weights]
             else:
-                text = f"no update ratios: the trainable weights take {size >> 20} MiB, snapshot_limit_mib is lower"
-                self._say_once("no_update_ratio", text)
+                text = f"no update ratios: the trainable weights take {size >> 20} MiB, above snapshot_limit_mib"
+                self._say_once("no update ratio", text)
 
-    def _say_once(self, kind: str, text: str) -> None:
-        if kind not in self._said:
-            self._said.add(kind)
-            self.run.event("unavailable", self.yaml_name, kind, text, level="warn")
-
-
-def layer_of(name: str) -> str:
-    """`model.layers.3.self_attn.q_proj.lora_A.default.weight` -> `layers.3.lora_A`; elsewhere the module's name."""
-    name, lora = _plain(name), _LORA.search(name)
-    layer = _LAYER.search(name)
-    base = f"{layer[1]}.{layer[2]}" if layer else _module_path(name).rsplit(".", 1)[-1]
-    return f"{base}.{lora[1]}" if lora else base
-
-
-def module_of(name: str) -> str:
-    """`model.layers.3.self_attn.q_proj.lora_A.default.weight` -> `q_proj.lora_A`; norms and biases keep their names."""
-    name, lora = _plain(name), _LORA.search(name)
-    base = _module_path(name).rsplit(".", 1)[-1]
-    return f"{base}.{lora[1]}" if lora else base
-
-
-def _plain(name: str) -> str:
-    for wrapper in _WRAPPERS:
-        name = name.replace(wrapper, "")
-    return _PEFT_LEVELS.sub("", name)
-
-
-def _module_path(name: str) -> str:
-    """The module that holds the parameter, LoRA's own levels left out."""
-    lora = _LORA.search(name)
-    return name[: lora.start()] if lora else name.rpartition(".")[0] or name
-
-
-def _group(norms: list[float], view: tuple[list[str], list[int]]) -> list[float]:
-    """Root of the sum of squares of each group."""
-    groups, index = view
-    squares = [0.0] * len(groups)
-    for norm, group in zip(norms, index, strict=True):
-        squares[group] += norm * norm
-    return [math.sqrt(square) if square >= 0 else math.nan for square in squares]
-
-
-def _keep_weights(row, weights: list[float], updates: list[float] | None = None) -> None:
-    row.facts["layer_weights"], row.facts["layer_updates"] = weights, updates
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
-
-
-def _norms(local: list[torch.Tensor], parameters: list) -> torch.Tensor:
-    """Norms of whole parameters from their local parts; shape [P], float32. Sharded ones take one collective."""
-    device = local[0].device
-    norms = torch.stack([norm.to(device, torch.float32) for norm in torch._foreach_norm(local)])
-    sharded = [p for p in parameters if hasattr(p, "to_local")]
-    if sharded:
-        import torch.distributed as dist
-
-        squares = norms.square()
-        dist.all_reduce(squares, group=sharded[0].device_mesh.get_group())
-        norms = squares.sqrt()
-    return norms
+    def _say_once(self, title: str, text: str) -> None:
+        if title not in self._said:
+            self._said.add(title)
+            self.run.event("unavailable", self.yaml_name, title, text, level="warn")
 
 
 def _why_unseen(trainer) -> str:

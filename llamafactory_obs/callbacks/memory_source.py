@@ -26,7 +26,7 @@ class CudaMemory:
         self._nvml = nvml or Nvml()
         self._used: int | None = None
         self._over = threading.Event()
-        self.note = "" if self._sample() else self._nvml.reason or "NVML gives no figures for this card"
+        self.note = "" if self._sample() else self._why_not()
         if not self.note:
             threading.Thread(target=self._watch, name="llamafactory-obs-nvml", daemon=True).start()
 
@@ -58,6 +58,11 @@ class CudaMemory:
 
     def close(self) -> None:
         self._over.set()
+
+    def _why_not(self) -> str:
+        device = self._nvml.device(self._index)
+        reason = self._nvml.reason or (device.reason if device is not None else None) or "NVML gives no figures"
+        return f"{reason}; other processes on the card are not seen"
 
     def _sample(self) -> bool:
         memory = self._nvml.memory(self._index)

@@ -122,6 +122,8 @@ class Recorder(TrainerCallback):
             self._switch_off(error)
 
     def _begin(self, trainer, state) -> None:
+        if self._taps is not None:
+            self._taps.remove()  # of a training that broke off and is tried again (auto_find_batch_size)
         self.trainer, self._cost, self._requests, self._names = trainer, 0.0, [], {}
         self._live = list(self.callbacks)
         self.costs = {callback.yaml_name: 0.0 for callback in self._live}
@@ -230,13 +232,10 @@ class Recorder(TrainerCallback):
     def on_train_end(self, args, state, control, **kwargs):
         self._pipeline.drain(state.global_step)
         self._each("end")
-        self._taps.remove()
         evidence = {"callbacks_s": {name: round(seconds, 4) for name, seconds in self.costs.items()}}
         text = f"{state.global_step} steps; record: {self._folder}"
         self.event("end", "recorder", "training ended", text, evidence=evidence)
-        if self._identification is not None:
-            self._identification.finish()
-            self.journal.writer.close()
+        self._close()
 
     @_survives
     def failure(self, error: BaseException) -> None:
@@ -248,7 +247,14 @@ class Recorder(TrainerCallback):
         self.journal.join()  # the first rank may know nothing of it
         self._each("failed", error)
         record_failure(self.trainer, self.journal, error)
-        self.journal.writer.close()
+        self._close()
+
+    def _close(self) -> None:
+        self._taps.remove()
+        if self._identification is not None:
+            self._identification.finish()
+        if self.journal.writer is not None:
+            self.journal.writer.close()
 
     # ---- inside -------------------------------------------------------------------------------------------------
 

@@ -110,10 +110,9 @@ def _shared_norms(captured: list[Gradients]):
             total = torch.linalg.vector_norm(norms, 2.0)
             torch.nn.utils.clip_grads_with_norm_(with_grad, max_norm, total)
         else:  # several devices or dtypes: torch groups and orders them its own way, so we take a pass of our own
-            device = grads[0].device
-            norms = torch.stack([_each_norm([g])[0].to(device, torch.float32) for g in grads])
+            norms = norms_of(grads)
             total = real(parameters, max_norm, norm_type)
-        whole = _whole(norms)
+        whole = _whole(norms)  # of DTensors
         seen_total = total if whole is norms else torch.linalg.vector_norm(whole, 2.0)
         captured.append(Gradients(seen_total, whole, with_grad, float(max_norm)))
         return total
@@ -131,9 +130,16 @@ def gradients_of(model: torch.nn.Module) -> Gradients | None:
         parameters = [p for p in model.parameters() if p.grad is not None]
         if not parameters:
             return None
-        device = parameters[0].grad.device
-        norms = _whole(torch.stack([n.to(device) for n in _each_norm([p.grad for p in parameters])]))
+        norms = norms_of([p.grad for p in parameters])
         return Gradients(torch.linalg.vector_norm(norms, 2.0), norms, parameters, float("inf"))
+
+
+def norms_of(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """The norm of each tensor; shape [P], float32, on the first one's device. Of sharded tensors: of the whole."""
+    device = tensors[0].device
+    if len({(t.device, t.dtype, type(t)) for t in tensors}) == 1:
+        return _whole(torch.stack(_each_norm(tensors))).float()
+    return torch.stack([_whole(_each_norm([t])[0]).to(device, torch.float32) for t in tensors])
 
 
 def _each_norm(grads: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -42,7 +42,7 @@ class Vram(ObsCallback):
             "used on the whole card by all processes (NVML, sampled once a second)",
             "max",
         ),
-        Key("system/margin_gib", "GiB", "limit_gib - peak reserved - other processes on the card", "min"),
+        Key("system/margin_gib", "GiB", "limit_gib - peak reserved - all else on the card", "min"),
         Key("system/rss_gib", "GiB", "without a GPU: resident memory of the process", "max"),
     )
 
@@ -73,7 +73,7 @@ class Vram(ObsCallback):
         )
         self._peak, self._low_margin = 0.0, False
         self._shapes: list[list[int]] = []
-        self._load = 0
+        self._shapes_of = 0
         if self._source.note:
             self.run.event("note", self.yaml_name, "memory source", self._source.note)
 
@@ -93,8 +93,8 @@ class Vram(ObsCallback):
     def batch(self, inputs) -> None:
         ids = inputs.get("input_ids") if hasattr(inputs, "get") else None
         if isinstance(ids, torch.Tensor):
-            if self.run.step != self._load:
-                self._load, self._shapes = self.run.step, []
+            if self.run.step != self._shapes_of:
+                self._shapes_of, self._shapes = self.run.step, []
             self._shapes.append(list(ids.shape))
 
     def step(self) -> None:
@@ -118,7 +118,10 @@ class Vram(ObsCallback):
             self._peak = peak
             evidence = {"peak_gib": peak, "micro_batches": shapes, "longest_sequence": longest}
             evidence |= {k: values[k] for k in ("data/max_length", "data/samples", "data/tokens") if k in values}
+            ranks = self.run.trainer.args.world_size
+            evidence |= {"ranks": ranks}
             text = f"{peak:.2f} GiB at a batch of {_describe(shapes)}"
+            text += f" (highest of {ranks} ranks; the batch is that of rank 0)" if ranks > 1 else ""
             self.run.event(
                 "memory_peak", self.yaml_name, "new peak", text, step=row.step, evidence=evidence, show=False
             )
@@ -138,7 +141,7 @@ class Vram(ObsCallback):
                 " lower per_device_train_batch_size (with gradient_accumulation_steps raised) in the next run"
             )
             evidence = {key: value for key, value in row.values.items() if key.startswith("system/")}
-            suggest = _smaller_batch(self.run.trainer.args)
+            suggest = self._smaller_batch()
             self.run.event(
                 "alert",
                 self.yaml_name,
@@ -154,7 +157,6 @@ class Vram(ObsCallback):
     def failed(self, error: BaseException) -> None:
         if not isinstance(error, torch.OutOfMemoryError) and "out of memory" not in str(error).lower():
             return
-        args = self.run.trainer.args
         figures = self._source.read()
         evidence = {"micro_batches": self._shapes, "longest_sequence": max((s[-1] for s in self._shapes), default=None)}
         evidence |= figures | self._source.report() | {"error": str(error)[:1000], "remedies": list(_REMEDIES)}
@@ -175,7 +177,24 @@ class Vram(ObsCallback):
             step=self.run.step,
             evidence=evidence,
             action="kill",
-            suggest=_smaller_batch(args),
+            suggest=self._smaller_batch(),
+        )
+
+    def _smaller_batch(self) -> dict:
+        """The same total batch in smaller pieces; nothing where the micro-batch is 1 already."""
+        args = self.run.trainer.args
+        batch, accumulation = args.per_device_train_batch_size, args.gradient_accumulation_steps
+        if batch > 1:
+            factor = next(n for n in range(2, batch + 1) if batch % n == 0)
+            return {
+                "per_device_train_batch_size": batch // factor,
+                "gradient_accumulation_steps": accumulation * factor,
+            }
+        model_args = self.context.arguments.get("model_args")
+        return (
+            {"disable_gradient_checkpointing": False}
+            if getattr(model_args, "disable_gradient_checkpointing", 0)
+            else {}
         )
 
     def summary(self) -> dict:
@@ -193,16 +212,6 @@ _REMEDIES = (
     "evaluation under inference mode with per_device_eval_batch_size: 1, if it was an evaluation that ran out",
     "a smaller cutoff_len, if the longest rows are not needed; calling empty_cache is no cure",
 )
-
-
-def _smaller_batch(args) -> dict:
-    batch, accumulation = args.per_device_train_batch_size, args.gradient_accumulation_steps
-    if batch == 1:
-        return {"disable_gradient_checkpointing": False}
-    return {
-        "per_device_train_batch_size": batch // 2,
-        "gradient_accumulation_steps": accumulation * -(-batch // (batch // 2)),
-    }
 
 
 def _describe(shapes: list[list[int]]) -> str:

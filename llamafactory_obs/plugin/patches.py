@@ -75,7 +75,7 @@ def patch_parser(module) -> None:
             arguments = dict(zip(names, parsed, strict=True))
             with _exit_2_on_config_error():
                 callbacks = [entry.build({name: arguments[name] for name in INJECTED}) for entry in entries]
-            _plan = Plan(_as_mapping(args), callbacks, [entry.name for entry in entries], settings, arguments)
+            _plan = Plan(config.as_mapping(args), callbacks, [entry.name for entry in entries], settings, arguments)
         return parsed
 
     module.read_args, module.get_ray_args, module.get_train_args = read, ray_args, train_args
@@ -113,6 +113,8 @@ def _check_before(module, act) -> None:
     @functools.wraps(launch)
     def wrapped():
         if len(sys.argv) > 2 and sys.argv[1] in ("train", "sft"):
+            with _exit_2_on_config_error():
+                sys.argv[2:] = [config.without_blanks(word) for word in sys.argv[2:]]
             args = _read_quietly(sys.argv[2:])
             if args is not None:
                 with _exit_2_on_config_error():
@@ -154,10 +156,6 @@ def _with_callbacks(function):
             return function(*bound.args, **bound.kwargs)
 
     return run
-
-
-def _as_mapping(args: dict | list[str]) -> dict:
-    return args if isinstance(args, dict) else {"argv": args}
 
 
 class _exit_2_on_config_error:

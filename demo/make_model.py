@@ -20,7 +20,6 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")  # as in Qwen3: skipped when decoding
 MARKUP_TOKENS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")  # kept when decoding
 VOCAB_SIZE = 800
-SEED = 0
 
 PRE_TOKENS = "|".join(
     (
@@ -124,9 +123,9 @@ def make_tokenizer(rows: list[dict]) -> PreTrainedTokenizerFast:
     return wrap(core)
 
 
-def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+def make_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
     """Return the random model."""
-    torch.manual_seed(SEED)
+    torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=128,
@@ -150,12 +149,13 @@ def main() -> None:
     """Write model and tokenizer into the folder on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    out = parser.parse_args().out
+    parser.add_argument("--seed", type=int, default=0, help="of the random weights")
+    args = parser.parse_args()
     tokenizer = make_tokenizer(json.loads((DATA_DIR / "orders.json").read_text(encoding="utf-8")))
-    model = make_model(tokenizer)
-    tokenizer.save_pretrained(out)
-    model.save_pretrained(out)
-    print(f"{out}: {model.num_parameters():,} parameters, {len(tokenizer)} tokens")
+    model = make_model(tokenizer, args.seed)
+    tokenizer.save_pretrained(args.out)
+    model.save_pretrained(args.out)
+    print(f"{args.out}: {model.num_parameters():,} parameters, {len(tokenizer)} tokens")
 
 
 if __name__ == "__main__":

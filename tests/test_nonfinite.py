@@ -80,6 +80,19 @@ def test_stop_saves_first_but_never_a_poisoned_checkpoint(train):
     assert not list(out.glob("checkpoint-*"))
 
 
+def test_neat_packing_is_among_the_suspects(train):
+    out = train(
+        callbacks=["grad_norm_spike"],
+        packing=True,
+        neat_packing=True,
+        cutoff_len=64,
+        max_steps=6,
+        extra_callbacks=[Poison("weight", "model.layers.1.self_attn.q_proj.weight")],
+    )
+    alarm = next(e for e in load_record(out).events if e["kind"] == "alert" and e["level"] == "error")
+    assert "neat_packing" in alarm["evidence"]["checks"][0] and "neat_packing" in alarm["text"]
+
+
 class Surge(TrainerCallback):
     """Multiplies one step's gradients a thousandfold."""
 

@@ -190,6 +190,19 @@ def test_early_stopping_is_a_short_name(llamafactory):
     assert isinstance(entry.build(), EarlyStoppingCallback)
 
 
+def test_another_distribution_adds_names_through_the_entry_point_group(llamafactory, tmp_path, monkeypatch):
+    (tmp_path / "my_pack.py").write_text(MINE)
+    info = tmp_path / "my_pack-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-pack\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[llamafactory_obs.callbacks]\nmine = my_pack:Mine\nvram = my_pack:Mine\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    mine, vram = parse_entries([{"mine": {"path": "p"}}, "vram"])
+    assert mine.cls.__module__ == "my_pack" and vram.cls.__module__.startswith("llamafactory_obs")
+    with pytest.raises(ConfigError, match="did you mean 'mine'"):
+        parse_entries(["mini"])
+
+
 @pytest.mark.parametrize(
     ("block", "words"),
     [
@@ -220,7 +233,10 @@ def test_words_are_split_out_and_the_rest_is_untouched():
         (["vram"], "vram"),
         (["vram", "label_mask"], ["vram", "label_mask"]),
         (["[vram,", "label_mask]"], ["vram", "label_mask"]),
-        (["vram", "{layer_norms:", "{every:", "2}}"], ["vram", {"layer_norms": {"every": 2}}]),  # quotes lost in a shell
+        (
+            ["vram", "{layer_norms:", "{every:", "2}}"],
+            ["vram", {"layer_norms": {"every": 2}}],
+        ),  # quotes lost in a shell
     ],
 )
 def test_lists_as_the_web_ui_s_preview_shows_them(words, wanted):

@@ -34,7 +34,7 @@ def config(model, output_dir, **overrides) -> dict:
         "dataset": "glaive_toolcall_zh_demo,identity",
         "dataset_dir": str(SHARED / "data"),
         "template": "smollm2",
-        "cutoff_len": 384,
+        "cutoff_len": 256,
         "max_samples": 40,
         "output_dir": str(output_dir),
         "logging_steps": 5,

@@ -259,8 +259,10 @@ class Recorder(TrainerCallback):
     # ---- inside -------------------------------------------------------------------------------------------------
 
     def _each(self, hook: str, *args) -> None:
+        nothing = getattr(ObsCallback, hook)
         for callback in list(self._live):
-            self._call(callback, getattr(callback, hook), *args)
+            if getattr(type(callback), hook) is not nothing:
+                self._call(callback, getattr(callback, hook), *args)
 
     def _call(self, callback: ObsCallback, function, *args):
         """Call one of a callback's functions, guarded and timed."""

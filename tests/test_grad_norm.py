@@ -68,6 +68,24 @@ def test_no_clipping_still_has_a_norm(train):
     assert record.steps["train/clip_coef"] == [1.0] * 6
 
 
+class Rate(TrainerCallback):
+    """Sets the rate of one step behind the scheduler's back, and keeps what the optimizer used."""
+
+    def __init__(self):
+        self.used = []
+
+    def on_pre_optimizer_step(self, args, state, control, optimizer=None, **kwargs):
+        if state.global_step == 2:
+            optimizer.param_groups[0]["lr"] *= 20
+        self.used.append(optimizer.param_groups[0]["lr"])
+
+
+def test_the_rate_is_the_one_that_made_the_update(train):
+    rate = Rate()
+    out = train(callbacks=["grad_norm_spike"], lr_scheduler_type="linear", extra_callbacks=[rate])
+    assert load_record(out).steps["train/lr"] == rate.used and max(rate.used) > 10 * min(rate.used)
+
+
 class Weights(TrainerCallback):
     """Independent reference for weight norms and updates: full copies around each update."""
 

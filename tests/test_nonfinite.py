@@ -52,6 +52,8 @@ def test_first_culprit_is_named(train, what, max_grad_norm):
     assert alerts[0]["evidence"][key] == [NAME]
     assert NAME in alerts[0]["text"]
     assert not math.isfinite(record.steps["train/grad_norm"][BAD_STEP - 1])
+    untrusted = [e["evidence"]["nonfinite_steps"][0] for e in record.events if e["kind"] == "untrusted_loss"]
+    assert untrusted == [BAD_STEP + (what != "weight")], "the loss is bad from the next step on, unless a weight was"
 
 
 def test_logged_loss_behind_the_filter_is_not_believed(train):

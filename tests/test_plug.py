@@ -178,6 +178,9 @@ def test_file_form_faults_and_injection(llamafactory, tmp_path):
         entry.build()
     (entry,) = parse_entries([{f"{file}:Mine": {"path": "p"}}])
     assert entry.build({"finetuning_args": type("F", (), {"stage": "dpo"})}).text == "none dpo"
+    (tmp_path / "leaves.py").write_text("raise SystemExit(0)")
+    with pytest.raises(ConfigError, match="does not import: SystemExit"):
+        parse_entries([f"{tmp_path}/leaves.py:Mine"])
     (tmp_path / "bad.py").write_text("import no_such_thing")
     with pytest.raises(ConfigError, match="does not import: ModuleNotFoundError"):
         parse_entries([f"{tmp_path}/bad.py:Mine"])
@@ -248,7 +251,7 @@ def test_an_override_with_blanks_survives_torchrun_s_splitting(monkeypatch):
     word = config.without_blanks("callbacks=[vram, {layer_norms: {every: 2}}]")
     assert word == 'callbacks=["vram",{"layer_norms":{"every":2}}]'
     assert config.without_blanks("output_dir=a b") == "output_dir=a b"
-    with pytest.raises(ConfigError, match="is not YAML.*blank belongs after each colon"):
+    with pytest.raises(ConfigError, match=r"is not YAML.*blank belongs after each colon"):
         config.without_blanks("callbacks=[{layer_norms:{every:2}}")
     monkeypatch.setenv("FORCE_TORCHRUN", "1")
     with pytest.raises(ConfigError, match="has blanks"):

@@ -2,20 +2,23 @@
 
 import contextlib
 
+from ..identity.redact import secrets_in
 from ..plugin.patches import Plan
 from .base import ObsCallback
 from .context import RunContext
+from .failures import guard
 from .recorder import Recorder
 
 
 def attach(plan: Plan) -> tuple[list, Recorder]:
     """The plan's callbacks and, last, their recorder."""
-    recorder = Recorder(RunContext(given=plan.given, arguments=plan.arguments, settings=plan.settings))
+    hidden = frozenset(plan.hidden | secrets_in(plan.given))
+    recorder = Recorder(RunContext(plan.given, plan.arguments, plan.settings, hidden))
     for callback, name in zip(plan.callbacks, plan.names, strict=True):
         if isinstance(callback, ObsCallback):
             callback.context = recorder.context
         else:
-            callback._llamafactory_obs_named = name  # guarded once training begins
+            guard(callback, name, recorder.callback_off)
     return [*plan.callbacks, recorder], recorder
 
 

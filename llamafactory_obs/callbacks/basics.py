@@ -3,6 +3,8 @@
 import math
 from typing import ClassVar
 
+import torch
+
 from ..record.schema import STEPS, Key
 from .base import ObsCallback
 from .taps import Gradients, gradients_of
@@ -47,8 +49,9 @@ class Basics(ObsCallback):
         return gradients_of(self.run.trainer.model)
 
     def updated(self) -> None:
-        scheduler = getattr(self.run.trainer, "lr_scheduler", None)
-        self._lr = scheduler.get_last_lr()[0] if scheduler is not None else None
+        self._lr = self.run.trainer.optimizer.param_groups[0]["lr"]  # whoever set it
+        if isinstance(self._lr, torch.Tensor):  # on the device (capturable optimizers): the scheduler knows it here
+            self._lr = self.run.trainer.lr_scheduler.get_last_lr()[0]
 
     def step(self) -> None:
         if self._lr is not None:

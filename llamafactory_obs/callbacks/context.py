@@ -14,11 +14,13 @@ class RunContext:
         arguments: LlamaFactory's parsed argument objects: `model_args`, `data_args`, `training_args`,
             `finetuning_args`, `generating_args`.
         settings: the `obs:` block.
+        hidden: secrets of the config: from `${VARIABLES}` and under keys such as `hf_hub_token`.
     """
 
     given: dict | None = None
     arguments: dict = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
+    hidden: frozenset[str] = frozenset()
 
     @property
     def stage(self) -> str | None:

@@ -4,31 +4,29 @@ import functools
 import traceback
 
 from transformers import TrainerCallback
-from transformers.trainer_callback import DefaultFlowCallback
 
-from .base import ObsCallback
 from .journal import Journal, one_line
 
-#: where tracker callbacks come from; the Trainer's own and LlamaFactory's callbacks are left alone
+#: modules that tracker callbacks come from; the Trainer's own and LlamaFactory's callbacks are left alone
 _TRACKERS = ("transformers.integrations", "swanlab", "wandb", "trackio", "mlflow")
 
 _EVENTS = [name for name in vars(TrainerCallback) if name.startswith("on_")]
 
 
-def guard_foreign(callbacks: list[TrainerCallback], report) -> None:
-    """Guard the trackers and the callbacks named by dotted path: a failing one is named once and switched off."""
+def guard_trackers(callbacks: list[TrainerCallback], report) -> None:
+    """Guard the host's tracker callbacks (`report_to`): a dead one is named once and switched off."""
     for callback in callbacks:
-        named = getattr(callback, "_llamafactory_obs_named", None)
-        is_tracker = type(callback).__module__.startswith(_TRACKERS) and not isinstance(callback, DefaultFlowCallback)
-        if (named or is_tracker) and not isinstance(callback, ObsCallback):
-            guard(callback, named or type(callback).__name__, report)
+        if type(callback).__module__.startswith(_TRACKERS):
+            guard(callback, type(callback).__name__, report)
 
 
 def guard(callback: TrainerCallback, name: str, report) -> None:
-    """Wrap the event methods of one callback instance. `report(name, error)` is called at its first exception."""
-    if getattr(callback, "_llamafactory_obs_guarded", False):
+    """Wrap the event methods of one callback instance. `report(name, error)` is called at its first exception.
+
+    The instance itself is changed, not wrapped in another object: the Trainer looks callbacks up by their class.
+    """
+    if "_llamafactory_obs_guarded" in vars(callback):
         return
-    callback._llamafactory_obs_guarded = True
     off = []
 
     def guarded(method):
@@ -45,8 +43,9 @@ def guard(callback: TrainerCallback, name: str, report) -> None:
 
         return call
 
+    object.__setattr__(callback, "_llamafactory_obs_guarded", True)  # also where the class refuses (a frozen dataclass)
     for event in _EVENTS:
-        setattr(callback, event, guarded(getattr(callback, event)))
+        object.__setattr__(callback, event, guarded(getattr(callback, event)))
 
 
 def record_failure(trainer, journal: Journal, error: BaseException) -> None:

@@ -88,7 +88,7 @@ class GradNormSpike(ObsCallback):
             return
         if norm is None:
             self._say_unavailable()
-        if not self.run.replaying and any(x is not None and not math.isfinite(x) for x in (norm, loss)):
+        if not self.run.replaying and loss is not None and not math.isfinite(loss):
             self._bad_steps.append(row.step)
         skipped = values.get("train/step_skipped")
         finding = self._nonfinite.update(
@@ -107,7 +107,8 @@ class GradNormSpike(ObsCallback):
     def logged(self, logs: dict) -> None:
         if "loss" not in logs:
             return
-        if self._bad_steps and not self._said_untrusted:
+        filtered = self.run.trainer.args.logging_nan_inf_filter
+        if self._bad_steps and filtered and not self._said_untrusted:
             self._said_untrusted = True
             text = (
                 f"the logged loss {logs['loss']:.4g} is not trustworthy: step {self._bad_steps[0]} was non-finite and"

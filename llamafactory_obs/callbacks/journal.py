@@ -3,7 +3,7 @@
 import time
 
 from ..detect import Finding
-from ..identity.redact import redact_text
+from ..identity.redact import hide, redact_text
 from ..record.schema import EVENTS
 from ..record.writer import RecordWriter
 from .console import Console
@@ -11,7 +11,7 @@ from .console import Console
 
 def one_line(error: BaseException, limit: int) -> str:
     """An exception as one line that may be passed on: secrets in it are hidden."""
-    return redact_text(f"{type(error).__name__}: {' '.join(str(error).split())[:limit]}".rstrip(": "))
+    return redact_text(f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": "))[:limit]
 
 
 class Journal:
@@ -21,13 +21,15 @@ class Journal:
         trainer: the Trainer.
         resumed: does training go on from a step > 0?
         is_main: is this the first rank? Elsewhere nothing is written or shown.
+        hidden: secrets that must not stand in any event, however they got into its text.
 
     Attributes:
         muted: while True nothing is written or shown (rows from before a resume are being replayed).
         writer: the record's writer, None on other ranks.
     """
 
-    def __init__(self, trainer, resumed: bool, is_main: bool):
+    def __init__(self, trainer, resumed: bool, is_main: bool, hidden: frozenset[str] = frozenset()):
+        self._hidden = hidden
         self.muted = False
         self.console = Console(enabled=is_main)
         self.writer = RecordWriter(trainer.args.output_dir, resumed, self._problem) if is_main else None
@@ -74,10 +76,10 @@ class Journal:
             return
         step = self._trainer.state.global_step if step is None else step
         row = {"step": step, "time": time.time(), "kind": kind, "level": level, "name": name, "title": title}
-        row |= {"text": text, "evidence": evidence or {}, "action": action, "suggest": suggest or {}}
-        self.writer.append(EVENTS, row)
+        said = hide({"text": text, "evidence": evidence or {}}, self._hidden)
+        self.writer.append(EVENTS, row | said | {"action": action, "suggest": suggest or {}})
         if show:
-            self.console.line(f"step {step} {name}: {text}", level)
+            self.console.line(f"step {step} {name}: {said['text']}", level)
 
     def alert(self, name: str, finding: Finding) -> None:
         """Record and show what a detector found."""

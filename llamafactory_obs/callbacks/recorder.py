@@ -15,7 +15,7 @@ from .base import ObsCallback, find_trainer
 from .basics import Basics
 from .console import Console
 from .context import RunContext
-from .failures import guard_foreign, record_failure
+from .failures import guard_trackers, record_failure
 from .identify import Identification
 from .journal import Journal
 from .pipeline import MAX_LAG, Pipeline, Row
@@ -63,6 +63,7 @@ class Recorder(TrainerCallback):
         self._cost = 0.0
         self._current: ObsCallback | None = None
         self._taps: Taps | None = None
+        self._early: list[tuple[str, BaseException]] = []
         self.register(Basics())
 
     # ---- what callbacks use -------------------------------------------------------------------------------------
@@ -107,6 +108,13 @@ class Recorder(TrainerCallback):
             self._names = {id(p): name for name, p in self.trainer.model.named_parameters()}
         return [self._names.get(id(p), "?") for p in parameters]
 
+    def callback_off(self, name: str, error: BaseException) -> None:
+        """Somebody else's callback failed and is called no more; said as soon as there is a record to say it in."""
+        if self.active:
+            self.journal.callback_off(name, error)
+        else:
+            self._early.append((name, error))
+
     def register(self, callback: ObsCallback) -> None:
         """Take a callback in, before training begins."""
         callback.run, callback.context = self, self.context
@@ -114,6 +122,11 @@ class Recorder(TrainerCallback):
             self.callbacks.append(callback)
 
     # ---- training begins ----------------------------------------------------------------------------------------
+
+    def on_init_end(self, args, state, control, **kwargs):
+        trainer = find_trainer(self)  # trackers connect when training begins, before we hear of it
+        if trainer is not None:
+            guard_trackers(trainer.callback_handler.callbacks, self.callback_off)
 
     def on_train_begin(self, args, state, control, **kwargs):
         try:
@@ -132,11 +145,13 @@ class Recorder(TrainerCallback):
         self._pipeline = Pipeline(ranks, self._complete)
         is_main, resumed = state.is_world_process_zero, state.global_step > 0
         rows = previous_rows(trainer.args.output_dir, state.global_step, is_main)
-        self.journal = Journal(trainer, resumed, is_main)
+        self.journal = Journal(trainer, resumed, is_main, self.context.hidden)
         self.event, self.alert, self.append = self.journal.event, self.journal.alert, self.journal.append
-        self._identification = Identification(trainer, self.context, self.journal.writer) if is_main else None
+        self._identification = self._identify() if is_main else None
         self.active = True
-        guard_foreign(trainer.callback_handler.callbacks, self.journal.callback_off)
+        guard_trackers(trainer.callback_handler.callbacks, self.callback_off)
+        while self._early:
+            self.journal.callback_off(*self._early.pop(0))
         self._each("begin")
         self._restore(rows, state.global_step)
         self._taps = Taps(trainer, self)
@@ -146,6 +161,13 @@ class Recorder(TrainerCallback):
         text = f"{names or 'no callbacks of ours'}; record: {self._folder}"
         evidence = {"callbacks": names, "max_steps": state.max_steps, "rows_replayed": len(rows)}
         self.event(kind, "recorder", title, text, evidence=evidence)
+
+    def _identify(self) -> Identification | None:
+        try:
+            return Identification(self.trainer, self.context, self.journal.writer)
+        except Exception as error:  # the alerts do not depend on it
+            self._early.append(("identity", error))
+            return None
 
     def _restore(self, rows: list[dict], step: int) -> None:
         """Bring the detectors to where they were at the checkpoint, by showing them the rows again."""

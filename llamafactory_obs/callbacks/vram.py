@@ -9,6 +9,7 @@ import torch
 from ..detect import GrowthDetector
 from ..record.schema import Key
 from .base import ObsCallback
+from .journal import one_line
 from .memory_source import CudaMemory, HostMemory
 
 #: a peak counts as new when it is higher by this share: single kilobytes are no news
@@ -159,7 +160,7 @@ class Vram(ObsCallback):
             return
         figures = self._source.read()
         evidence = {"micro_batches": self._shapes, "longest_sequence": max((s[-1] for s in self._shapes), default=None)}
-        evidence |= figures | self._source.report() | {"error": str(error)[:1000], "remedies": list(_REMEDIES)}
+        evidence |= figures | self._source.report() | {"error": one_line(error, 1000), "remedies": list(_REMEDIES)}
         allocated = figures.get("system/allocated_gib")
         held = (
             f"{allocated:.2f} GiB allocated, {figures['system/reserved_gib']:.2f} reserved"

@@ -9,10 +9,11 @@ import enum
 import itertools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 HIDDEN = "***"
 MAX_DEPTH = 12
+MIN_SECRET = 6  # shorter texts are words that occur by chance
 
 _ALWAYS = {"secret", "secrets", "password", "passwd", "passphrase", "credential", "credentials", "webhook", "apikey"}
 _ALWAYS |= {"apikeys", "accesskey", "authorization", "bearer", "cookie", "cookies"}
@@ -28,6 +29,7 @@ _SHAPES = re.compile(
     r"|glpat-[\w\-]{16,}|xox[abprs]-[\w\-]{10,}|AKIA[0-9A-Z]{16}|local-[0-9a-f]{40}|wandb_v1_\w{16,})"
     r"|(?<=Bearer )[\w\-.~+/]{8,}=*"
 )
+_DEFAULT = re.compile(r"(\$\{\w+:-)[^}]+\}")
 _USER_IN_URL = re.compile(r"(?<=://)[^/\s@?#]+@")
 _SECRET_IN_QUERY = re.compile(
     r"([?&;](?:[\w.\-]*(?:token|secret|password|passwd|signature|credential|api_?-?key|access_?-?key)|key|sig|sign|auth|pwd)=)[^&\s#;]+",
@@ -45,7 +47,7 @@ def is_secret_key(key: object) -> bool:
     words = [word for word in re.split(r"[^a-z0-9]+", text.lower()) if word]
     if not words:
         return False
-    if _ALWAYS & set(words) or (words[-1] in ("auth", "pwd") and str(key) not in ("pwd", "PWD")):
+    if words == ["key"] or _ALWAYS & set(words) or (words[-1] in ("auth", "pwd") and str(key) not in ("pwd", "PWD")):
         return True
     for before, word in itertools.pairwise(words):
         if word in ("key", "keys") and before in _KEY_OWNERS:
@@ -57,10 +59,36 @@ def is_secret_key(key: object) -> bool:
 
 def redact_text(text: str) -> str:
     """The text without secrets that are known by their shape or their place in a URL."""
+    text = _DEFAULT.sub(rf"\g<1>{HIDDEN}}}", text)
     text = _USER_IN_URL.sub(f"{HIDDEN}@", text)
     text = _SECRET_IN_QUERY.sub(rf"\g<1>{HIDDEN}", text)
     text = _WEBHOOKS.sub(rf"\g<1>{HIDDEN}", text)
     return _SHAPES.sub(HIDDEN, text)
+
+
+def secrets_in(value: object, key: str = "") -> set[str]:
+    """The texts of a config that stand under a secret's key: what must not be said anywhere else either."""
+    if isinstance(value, Mapping):
+        return {secret for name, one in value.items() for secret in secrets_in(one, _key(name))}
+    if isinstance(value, (list, tuple)):
+        return {secret for one in value for secret in secrets_in(one, key)}
+    return {value} if isinstance(value, str) and is_secret_key(key) and len(value) >= MIN_SECRET else set()
+
+
+def hide(value: object, known: Iterable[str]) -> object:
+    """`redact`, and every one of the `known` secrets replaced wherever it stands in a text."""
+    value = redact(value)
+    for secret in known:
+        value = _replace(value, secret)
+    return value
+
+
+def _replace(value: object, secret: str) -> object:
+    if isinstance(value, dict):
+        return {name: _replace(one, secret) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_replace(one, secret) for one in value]
+    return value.replace(secret, HIDDEN) if isinstance(value, str) else value
 
 
 def redact(value: object) -> object:

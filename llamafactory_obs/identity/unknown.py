@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from .redact import redact_text
+
 
 class Unknowns:
     """Collects `{"what": dotted field, "why": one line}`; a field is named once."""
@@ -35,4 +37,4 @@ def is_unknown(value: object) -> bool:
 
 def _line(why: object) -> str:
     text = f"{type(why).__name__}: {why}" if isinstance(why, BaseException) else str(why)
-    return " ".join(text.split())[:300]
+    return redact_text(" ".join(text.split()))[:300]

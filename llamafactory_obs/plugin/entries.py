@@ -14,8 +14,9 @@ import re
 from dataclasses import dataclass
 
 from ..errors import ConfigError
+from ..identity.redact import MIN_SECRET
 from .names import did_you_mean
-from .registry import OWN, resolve
+from .registry import OWN, one_line, resolve
 
 #: arguments of LlamaFactory that a constructor gets when it names them and the config does not
 INJECTED = ("model_args", "data_args", "training_args", "finetuning_args", "generating_args")
@@ -25,12 +26,14 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 @dataclass(frozen=True)
 class Entry:
-    """One checked item: where it stands, the class behind it and its keyword arguments."""
+    """One checked item: where it stands, the class behind it, its keyword arguments, and which texts in them came
+    from the environment (perhaps a secret)."""
 
     where: str
     name: str
     cls: type
     kwargs: dict
+    hidden: frozenset[str] = frozenset()
 
     @property
     def is_own(self) -> bool:
@@ -49,8 +52,9 @@ class Entry:
         extra = {k: v for k, v in (injected or {}).items() if k in wanted and k not in self.kwargs}
         try:
             return self.cls(**extra, **self.kwargs)
-        except Exception as error:
-            raise ConfigError(f"{self.where} ({self.name}): {' '.join(str(error).split())}") from error
+        except (Exception, SystemExit) as error:
+            what = " ".join(str(error).split()) if isinstance(error, ValueError) else one_line(error)
+            raise ConfigError(f"{self.where} ({self.name}): {what}") from error
 
 
 def parse_entries(block: object) -> list[Entry]:
@@ -75,10 +79,11 @@ def parse_entries(block: object) -> list[Entry]:
 
 def _parse_item(where: str, item: object) -> Entry:
     name, kwargs = _split_item(where, item)
-    kwargs = _expand(where, kwargs)
+    found: set[str] = set()
+    kwargs = _expand(where, kwargs, found)
     cls = resolve(name, where)
     _check_arguments(where, name, cls, kwargs)
-    entry = Entry(where, name, cls, kwargs)
+    entry = Entry(where, name, cls, kwargs, frozenset(found))
     if entry.is_own:
         entry.build()  # our constructors have no side effects: a bad value is found here, before anything starts
     return entry
@@ -110,12 +115,12 @@ def _split_item(where: str, item: object) -> tuple[str, dict]:
     return name, options
 
 
-def _expand(where: str, value):
-    """Replace `${NAME}` and `${NAME:-default}` in every text by the environment's value."""
+def _expand(where: str, value, found: set[str]):
+    """Replace `${NAME}` and `${NAME:-default}` in every text by the environment's value; `found` collects these."""
     if isinstance(value, dict):
-        return {key: _expand(where, item) for key, item in value.items()}
+        return {key: _expand(where, item, found) for key, item in value.items()}
     if isinstance(value, list):
-        return [_expand(where, item) for item in value]
+        return [_expand(where, item, found) for item in value]
     if not isinstance(value, str):
         return value
 
@@ -123,7 +128,10 @@ def _expand(where: str, value):
         name, default = match.groups()
         if name not in os.environ and default is None:
             raise ConfigError(f"{where}: environment variable {name} is not set; set it or write ${{{name}:-default}}")
-        return os.environ.get(name) or default or ""
+        text = os.environ.get(name) or default or ""
+        if len(text) >= MIN_SECRET:
+            found.add(text)
+        return text
 
     return _VARIABLE.sub(replace, value)
 

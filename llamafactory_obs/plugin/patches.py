@@ -25,6 +25,7 @@ class Plan:
     names: list[str]
     settings: Settings
     arguments: dict = field(default_factory=dict)  # LlamaFactory's parsed argument objects, by name
+    hidden: set[str] = field(default_factory=set)  # what came from the environment: perhaps a secret
 
     def belongs_to(self, training_args) -> bool:
         return self.arguments["training_args"] is training_args
@@ -75,7 +76,9 @@ def patch_parser(module) -> None:
             arguments = dict(zip(names, parsed, strict=True))
             with _exit_2_on_config_error():
                 callbacks = [entry.build({name: arguments[name] for name in INJECTED}) for entry in entries]
-            _plan = Plan(config.as_mapping(args), callbacks, [entry.name for entry in entries], settings, arguments)
+            names = [entry.name for entry in entries]
+            hidden = {value for entry in entries for value in entry.hidden}
+            _plan = Plan(config.as_mapping(args), callbacks, names, settings, arguments, hidden)
         return parsed
 
     module.read_args, module.get_ray_args, module.get_train_args = read, ray_args, train_args

@@ -77,9 +77,9 @@ def _import(module_name: str, where: str, name: str):
         sys.path.append(os.getcwd())  # the user's own package beside the YAML; last, so that it shadows nothing
     try:
         return importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"{where}: cannot import {module_name!r} for {name!r}: {type(error).__name__}: {_one_line(error)}"
+            f"{where}: cannot import {module_name!r} for {name!r}: {one_line(error)}"
             " (is its package installed, or the folder that holds it the current one?)"
         ) from error
 
@@ -96,11 +96,12 @@ def _load_file(path: str, where: str):
     sys.modules[module_name] = module  # so that its classes can be pickled
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[module_name]
-        raise ConfigError(f"{where}: {path} does not import: {type(error).__name__}: {_one_line(error)}") from error
+        raise ConfigError(f"{where}: {path} does not import: {one_line(error)}") from error
     return module
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+def one_line(error: BaseException) -> str:
+    """`ImportError: no module x`, whatever line breaks the message has."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

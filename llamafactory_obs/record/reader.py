@@ -108,7 +108,7 @@ def read_rows(file: Path, tail_bytes: int | None = None) -> tuple[list[dict], in
                 handle.seek(-tail_bytes, os.SEEK_END)
                 handle.readline()  # a part of a row
             lines = handle.read().split(b"\n")
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return [], 0
     rows, torn = [], 0
     for line in lines:
@@ -163,5 +163,5 @@ def decode_run(file: Path) -> dict:
     """`run.json` as a mapping, empty where it is missing or broken."""
     try:
         return decode(file.read_bytes())
-    except (FileNotFoundError, ValueError):
+    except (OSError, ValueError):
         return {}

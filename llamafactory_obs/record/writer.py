@@ -1,5 +1,6 @@
 """Writes the record. One `write()` per row, nothing buffered: SIGKILL loses no row that was handed over."""
 
+import contextlib
 import errno
 import os
 import time
@@ -25,25 +26,26 @@ class RecordWriter:
 
     def __init__(self, output_dir: str | os.PathLike, resumed: bool, on_error: Callable[[str | None], None]):
         self.folder = Path(output_dir) / FOLDER
-        self.dropped = 0
-        self.segment = 0
+        self.dropped, self.segment = 0, 0
         self._on_error = on_error
         self._files: dict[str, int] = {}
-        self._failing = False
+        self._failing: set[str] = set()  # files that could not be written last time
+        self._identity: dict | None = None
         try:
-            if resumed:
-                self.segment = last_segment(self.folder) + 1
-            else:
+            if not resumed:
                 self._archive()
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            self._fail(error)
+            self._fail(FOLDER, error)
+        with contextlib.suppress(OSError):
+            self.segment = last_segment(self.folder) + 1  # 0 in a new folder; never one that is there already
 
     @classmethod
     def joining(cls, output_dir: str | os.PathLike) -> "RecordWriter":
         """A second writer (another rank, a companion process) for the segment that is being written."""
         writer = cls.__new__(cls)
-        writer.folder, writer.dropped, writer._files, writer._failing = Path(output_dir) / FOLDER, 0, {}, False
+        writer.folder, writer.dropped, writer._files, writer._failing = Path(output_dir) / FOLDER, 0, {}, set()
+        writer._identity = None
         writer._on_error = lambda reason: None
         writer.segment = max(0, last_segment(writer.folder))
         return writer
@@ -55,21 +57,23 @@ class RecordWriter:
             self._write_whole(self._open(file), line)
         except OSError as error:
             self.dropped += 1
-            self._fail(error)
+            self._fail(file, error)
             return
-        if self._failing:
-            self._failing = False
+        if file in self._failing:
+            self._failing.discard(file)
             self._on_error(None)
 
     def write_run(self, identity: dict) -> None:
         """Write `run.json` whole and atomically."""
+        self._identity = identity
         temporary = self.folder / f".{RUN}.{os.getpid()}"
         try:
             temporary.write_bytes(encode({"schema_version": SCHEMA_VERSION, **identity}, indent=1))
             os.replace(temporary, self.folder / RUN)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
-            self._fail(error)
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            self._fail(RUN, error)
 
     def close(self) -> None:
         for handle in self._files.values():
@@ -77,6 +81,9 @@ class RecordWriter:
         self._files.clear()
 
     def _open(self, file: str) -> int:
+        if file in self._files and os.fstat(self._files[file]).st_nlink == 0:
+            os.close(self._files.pop(file))
+            self._removed(file)
         if file not in self._files:
             self.folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.folder / file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -95,6 +102,14 @@ class RecordWriter:
             os.ftruncate(handle, size)
             raise
 
+    def _removed(self, file: str) -> None:
+        """Somebody has removed the record while it was written: say so and begin it anew."""
+        self._on_error(f"{self.folder / file} was removed while training; what it held is lost")
+        self._failing.add(file)
+        if self._identity is not None and not (self.folder / RUN).exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.write_run(self._identity)
+
     def _archive(self) -> None:
         if not has_record(self.folder):
             return
@@ -108,10 +123,10 @@ class RecordWriter:
             if item.name != "archive":
                 item.rename(target / item.name)
 
-    def _fail(self, error: OSError) -> None:
-        if not self._failing:
-            self._failing = True
-            self._on_error(f"the run record cannot be written ({self.folder}): {error.strerror or error}")
+    def _fail(self, file: str, error: OSError) -> None:
+        if file not in self._failing and FOLDER not in self._failing:
+            self._failing.add(file)
+            self._on_error(f"{file} of the run record cannot be written ({self.folder}): {error.strerror or error}")
 
 
 def _cut_torn_tail(handle: int) -> None:

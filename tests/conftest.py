@@ -29,7 +29,8 @@ def llamafactory():
 
 
 @pytest.fixture(scope="session")
-def model(llamafactory, tmp_path_factory) -> Path:
+def model(tmp_path_factory) -> Path:
+    pytest.importorskip("transformers", reason='transformers is not installed: pip install "llamafactory-obs[train]"')
     from tiny import tiny_model
 
     return tiny_model(tmp_path_factory.mktemp("model"))
@@ -43,7 +44,7 @@ def data(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def train(model, data, tmp_path):
+def train(llamafactory, model, data, tmp_path):
     """`train(callbacks=..., **overrides)` runs LlamaFactory in this process and returns the output folder."""
     from tiny import tiny_config
 

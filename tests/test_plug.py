@@ -279,6 +279,14 @@ def test_importing_torch_costs_next_to_nothing_and_imports_nothing_of_us_but_the
     ]
 
 
+def test_one_yaml_may_serve_inference_too(llamafactory, model):
+    from llamafactory.hparams import get_infer_args
+
+    given = {"model_name_or_path": str(model), "template": "qwen3_nothink", "callbacks": ["vram"], "obs": {}}
+    model_args, *_ = get_infer_args(given)
+    assert model_args.model_name_or_path == str(model) and "callbacks" in given
+
+
 def test_without_our_keys_nothing_is_attached(train, capfd):
     out = train()
     assert not (out / "obs").exists() and "obs" not in capfd.readouterr().out

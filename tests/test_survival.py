@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from llamafactory_obs import LabelMask, load_record
+from llamafactory_obs.callbacks.console import Console
 from llamafactory_obs.record import writer as writer_module
 
 ALL = ["grad_norm_spike", {"layer_norms": {"every": 1, "weights_every": 1}}, "label_mask", {"vram": {"limit_gib": 24}}]
@@ -188,6 +189,22 @@ def test_an_archive_that_cannot_be_made_mixes_no_runs(train, tmp_path):
     (out / "obs" / "archive").write_text("in the way")
     train(output_dir=out, callbacks=ALL, max_steps=2)
     assert load_record(out).steps["segment"] == [1, 1, 0], "told apart, as after a resume"
+
+
+def test_without_a_terminal_training_goes_on(train, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", None)
+        record = load_record(train(callbacks=["vram", "test_survival.Broken"], max_steps=3))
+    assert record.steps["step"] == [1, 2, 3]
+    assert [e["kind"] for e in record.events].count("callback_off") == 1
+
+
+def test_a_terminal_that_goes_away_is_no_error(monkeypatch):
+    with open(os.devnull, "w") as gone:
+        pass
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", gone)
+        Console(enabled=True).line("nobody reads this", "error")
 
 
 class Leaky(TrainerCallback):

@@ -31,12 +31,10 @@ class Console:
             self._write(str({"obs_step": step, **shown}), "")
 
     def _write(self, text: str, colour: str) -> None:
-        if colour and sys.stdout.isatty():
-            text = f"{colour}{text}\033[0m"
         try:
             from tqdm import tqdm
 
-            tqdm.write(text)
+            tqdm.write(f"{colour}{text}\033[0m" if colour and sys.stdout.isatty() else text)
             sys.stdout.flush()
-        except (OSError, ValueError):
-            self._enabled = False  # the terminal is gone; the record stays
+        except Exception:
+            self._enabled = False  # the terminal is gone, or there never was one; the record stays

@@ -81,7 +81,16 @@ def patch_parser(module) -> None:
             _plan = Plan(config.as_mapping(args), callbacks, names, settings, arguments, hidden)
         return parsed
 
+    def without_ours(get_args):
+        @functools.wraps(get_args)
+        def get(args=None):
+            return get_args(config.split(read(args))[0])
+
+        return get
+
     module.read_args, module.get_ray_args, module.get_train_args = read, ray_args, train_args
+    module.get_infer_args = without_ours(module.get_infer_args)  # one YAML may serve training, chat and export
+    module.get_eval_args = without_ours(module.get_eval_args)
 
 
 def patch_workflow(module) -> None:

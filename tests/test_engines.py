@@ -6,7 +6,7 @@ import torch
 
 from llamafactory_obs import LayerNorms
 from llamafactory_obs.callbacks.context import RunContext
-from llamafactory_obs.callbacks.layer_names import layer_of, module_of
+from llamafactory_obs.callbacks.layer_names import layer_of, layers_of, module_of
 from llamafactory_obs.callbacks.pipeline import Row
 from llamafactory_obs.callbacks.taps import Gradients, Taps, gradients_of
 
@@ -100,6 +100,14 @@ def test_names():
         "v_head.summary.weight": ("summary", "summary"),
     }
     assert {name: (layer_of(name), module_of(name)) for name in names} == names
+
+
+def test_two_towers_are_not_merged():
+    names = ["vision_tower.encoder.layers.0.fc.weight", "language_model.model.layers.0.fc.weight", "lm_head.weight"]
+    towers = ["vision_tower.encoder.layers.0", "language_model.model.layers.0", "lm_head"]
+    assert layers_of(names) == towers
+    assert layers_of(names[1:]) == ["layers.0", "lm_head"]
+    assert layer_of("my_module.layers.0.q.weight") == "layers.0"
 
 
 class Experts(torch.nn.Module):

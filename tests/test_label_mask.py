@@ -64,6 +64,18 @@ def test_counts_equal_the_hand_count(train, kind):
     )
 
 
+def test_padding_in_the_loss_is_counted_and_said(train):
+    hand = Hand()
+    record = load_record(train(callbacks=["label_mask"], ignore_pad_token_for_loss=False, extra_callbacks=[hand]))
+    steps, labels = record.steps, hand.column("supervised")
+    assert steps["data/supervised_tokens"] == labels, "what the loss is taken over"
+    padded = [c - t for c, t in zip(hand.column("cells"), hand.column("tokens"), strict=True)]
+    assert steps["data/supervised_padding"] == padded and sum(padded) > 0
+    real = [(n - p) / t for n, p, t in zip(labels, padded, hand.column("tokens"), strict=True)]
+    assert steps["data/supervised_ratio"] == pytest.approx(real)
+    assert [e["title"] for e in record.events if e["kind"] == "alert"].count("padding in the loss") == 1
+
+
 class Rows(TrainerCallback):
     """Keeps the rows of the data set that the Trainer holds."""
 
@@ -217,7 +229,8 @@ def test_padding_never_dilutes_the_share():
     callback = LabelMask()
     callback._cutoff = None
     counts = callback._count(labels, segments_of({"input_ids": mask, "attention_mask": mask}, None)).tolist()
-    assert counts == [200, 120, 70, 2, 0, 0, 100, 0.5]
+    assert counts == [200, 120, 70, 0, 2, 0, 0, 100, 0.5]
     values = {"data/cells": 200.0, "data/tokens": 120.0, "data/supervised_tokens": 70.0, "data/samples": 2.0}
+    values["data/supervised_padding"] = 0.0
     callback.derive(values)
     assert values["data/supervised_ratio"] == pytest.approx(0.5833, abs=1e-4) and values["data/padding_ratio"] == 0.4

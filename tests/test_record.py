@@ -145,6 +145,8 @@ def test_no_record_is_one_clear_line(tmp_path, make):
 def test_binary_and_foreign_lines_do_not_stop_the_reader(tmp_path):
     folder = tmp_path / "obs"
     folder.mkdir()
-    (folder / STEPS).write_bytes(os.urandom(4000) + b'\n[1,2]\n{"step":"x"}\n{"step":4,"train/loss":null}\n\n')
+    damaged = [b"[1,2]", b'{"step":"x"}', b'{"step":7,"nonfinite":[1]}', b'{"step":6,"segment":null}', b"[" * 100_000]
+    damaged += [b'{"step":4,"train/loss":null}', b'{"step":8,"nonfinite":{"a":"word"}}', b""]
+    (folder / STEPS).write_bytes(os.urandom(4000) + b"\n" + b"\n".join(damaged))
     record = load_record(tmp_path)
-    assert record.steps["step"] == [4] and record.torn >= 2
+    assert record.steps["step"] == [4] and record.torn >= 6

@@ -77,6 +77,36 @@ def test_a_checkpoint_that_never_knew_us_resumes_with_us(train, tmp_path):
     assert (out / "checkpoint-9" / "trainer_state.json").is_file()
 
 
+def test_a_checkpoint_of_another_folder_mixes_no_records(train, tmp_path):
+    other, out = tmp_path / "other", tmp_path / "out"
+    train(output_dir=other, save_steps=3, max_steps=4)
+    train(output_dir=out, callbacks=CALLBACKS, max_steps=8)
+    resume = {"resume_from_checkpoint": str(other / "checkpoint-3"), "overwrite_output_dir": True}
+    train(output_dir=out, callbacks=CALLBACKS, max_steps=5, **resume)
+    assert load_record(out).steps["step"] == [4, 5]
+    (old,) = (out / "obs" / "archive").iterdir()
+    assert load_record(old).steps["step"] == list(range(1, 9))
+
+
+def test_a_batch_size_that_is_searched_for_is_one_run(train, monkeypatch):
+    import torch
+    from llamafactory.train.sft.trainer import CustomSeq2SeqTrainer
+
+    real = CustomSeq2SeqTrainer.compute_loss
+
+    def compute_loss(self, model, inputs, *args, **kwargs):
+        if len(inputs["input_ids"]) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return real(self, model, inputs, *args, **kwargs)
+
+    monkeypatch.setattr(CustomSeq2SeqTrainer, "compute_loss", compute_loss)
+    out = train(callbacks=["vram", "label_mask"], auto_find_batch_size=True, per_device_train_batch_size=4, max_steps=3)
+    record = load_record(out)
+    kinds = [e["kind"] for e in record.events]
+    assert record.steps["step"] == [1, 2, 3] and kinds.count("retry") >= 1 and "crash" not in kinds
+    assert {e["action"] for e in record.events if e["kind"] == "oom"} == {"keep"}
+
+
 def test_a_checkpoint_that_knew_us_resumes_without_us(train, tmp_path):
     out = tmp_path / "known"
     train(output_dir=out, callbacks=CALLBACKS, save_steps=3)

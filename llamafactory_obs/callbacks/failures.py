@@ -3,6 +3,7 @@
 import functools
 import traceback
 
+import torch
 from transformers import TrainerCallback
 
 from .journal import Journal, one_line
@@ -48,11 +49,24 @@ def guard(callback: TrainerCallback, name: str, report) -> None:
         object.__setattr__(callback, event, guarded(getattr(callback, event)))
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """An exception of a device that has no memory left, under whatever name."""
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error).lower()
+
+
+def will_retry(args, error: BaseException) -> bool:
+    """Will the Trainer catch this exception and begin again with a smaller batch?"""
+    return bool(args.auto_find_batch_size) and is_out_of_memory(error)
+
+
 def record_failure(trainer, journal: Journal, error: BaseException) -> None:
     """One event for the exception that ends the training; on whatever rank it happens."""
     by_hand = isinstance(error, (KeyboardInterrupt, SystemExit))
     kind, level = ("interrupted", "info") if by_hand else ("crash", "error")
+    title = f"training ends: {kind}"
+    if will_retry(trainer.args, error):
+        kind, level, title = "retry", "warn", "out of memory: the Trainer begins again with a smaller batch"
     text = one_line(error, 500)
     where = [f"{f.filename.rsplit('/', 1)[-1]}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)]
     evidence = {"rank": trainer.args.process_index, "traceback": where[-6:]}
-    journal.event(kind, "recorder", f"training ends: {kind}", text, level=level, evidence=evidence)
+    journal.event(kind, "recorder", title, text, level=level, evidence=evidence)

@@ -32,7 +32,8 @@ class LabelMask(ObsCallback):
             "real tokens: attention mask, or position ids where packing hides the padding",
             "sum",
         ),
-        Key("data/supervised_tokens", "tokens", "tokens with a label", "sum"),
+        Key("data/supervised_tokens", "tokens", "positions with a label: what the loss is taken over", "sum"),
+        Key("data/supervised_padding", "tokens", "of these, positions that are padding; 0 in a healthy run", "sum"),
         Key("data/samples", "samples", "conversations in the batch, packed ones counted singly", "sum"),
         Key("data/fully_masked", "samples", "conversations without any label: nothing to learn from", "sum"),
         Key(
@@ -43,7 +44,7 @@ class LabelMask(ObsCallback):
         ),
         Key("data/max_length", "tokens", "longest conversation", "max"),
         Key("data/min_supervised_ratio", "0..1", "smallest share of labels within one conversation", "min"),
-        Key("data/supervised_ratio", "0..1", "data/supervised_tokens / data/tokens", "same"),
+        Key("data/supervised_ratio", "0..1", "real tokens with a label / data/tokens", "same"),
         Key("data/padding_ratio", "0..1", "1 - data/tokens / data/cells", "same"),
         Key("data/truncated_ratio", "0..1", "data/truncated / data/samples", "same"),
     )
@@ -92,16 +93,17 @@ class LabelMask(ObsCallback):
         self.run.defer([counts], _add_counts if self._cutoff else _add_counts_without_cutoff)
 
     def _count(self, labels: torch.Tensor, segments: Segments) -> torch.Tensor:
-        """The eight figures of one micro-batch as one float64 tensor on the batch's device; no host sync."""
-        supervised = (labels != IGNORE) & segments.real
-        lengths, labelled = segments.per_sample(segments.real), segments.per_sample(supervised)
+        """The nine figures of one micro-batch as one float64 tensor on the batch's device; no host sync."""
+        supervised = labels != IGNORE
+        lengths, labelled = segments.per_sample(segments.real), segments.per_sample(supervised & segments.real)
         exists = lengths > 0
         share = torch.where(exists, labelled.double() / lengths.clamp(min=1), 1.0)
         cut = lengths >= self._cutoff if self._cutoff else torch.zeros_like(exists)
         figures = [
             torch.full((), labels.numel(), device=labels.device),  # a fill, no copy from the host
             lengths.sum(),
-            labelled.sum(),
+            supervised.sum(),
+            (supervised & ~segments.real).sum(),
             exists.sum(),
             (exists & (labelled == 0)).sum(),
             cut.sum(),
@@ -114,7 +116,7 @@ class LabelMask(ObsCallback):
         tokens, cells, samples = (values.get(f"data/{name}") for name in ("tokens", "cells", "samples"))
         if not tokens:
             return
-        values["data/supervised_ratio"] = values["data/supervised_tokens"] / tokens
+        values["data/supervised_ratio"] = _supervised(values) / tokens
         values["data/padding_ratio"] = 1 - tokens / cells
         if "data/truncated" in values:
             values["data/truncated_ratio"] = values["data/truncated"] / samples
@@ -124,9 +126,15 @@ class LabelMask(ObsCallback):
         if not values.get("data/tokens"):
             return
         if self._band is not None:
-            finding = self._band.update(row.step, values["data/supervised_tokens"], values["data/tokens"])
+            finding = self._band.update(row.step, _supervised(values), values["data/tokens"])
             if finding is not None:
                 self.run.alert(self.yaml_name, finding)
+        if values["data/supervised_padding"]:
+            text = (
+                f"{int(values['data/supervised_padding'])} padded positions of step {row.step} have a label: the"
+                " model is taught to write padding (ignore_pad_token_for_loss: false, or labels made elsewhere)"
+            )
+            self._say_once("alert", "padding in the loss", text, step=row.step)
         masked = int(values.get("data/fully_masked", 0))
         if masked:
             self._masked_total += masked
@@ -154,7 +162,15 @@ class LabelMask(ObsCallback):
             self.run.event(kind, self.yaml_name, title, text, level="info" if kind == "note" else "warn", **more)
 
 
-_SUMS = ("data/cells", "data/tokens", "data/supervised_tokens", "data/samples", "data/fully_masked", "data/truncated")
+_SUMS = tuple(
+    f"data/{name}"
+    for name in ("cells", "tokens", "supervised_tokens", "supervised_padding", "samples", "fully_masked", "truncated")
+)
+
+
+def _supervised(values: dict) -> float:
+    """Real tokens with a label."""
+    return values["data/supervised_tokens"] - values["data/supervised_padding"]
 
 
 def _add_counts(row, counts: list[float]) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from ..record.schema import LAYERS
 from .base import ObsCallback
-from .layer_names import layer_of, module_of
+from .layer_names import layers_of, module_of
 from .taps import norms_of
 
 
@@ -20,8 +20,7 @@ class _View:
     index: list[int]
 
     @classmethod
-    def of(cls, parameters: list[str], name_of) -> "_View":
-        groups = [name_of(name) for name in parameters]
+    def of(cls, groups: list[str]) -> "_View":
         names = list(dict.fromkeys(groups))
         return cls(names, [names.index(group) for group in groups])
 
@@ -70,7 +69,7 @@ class LayerNorms(ObsCallback):
         self._parameters = [p for _, p in named]
         self._place = {id(p): i for i, p in enumerate(self._parameters)}
         names = [name for name, _ in named]
-        self._layers, self._modules = _View.of(names, layer_of), _View.of(names, module_of)
+        self._layers, self._modules = _View.of(layers_of(names)), _View.of([module_of(name) for name in names])
         self._seen: tuple[list[int], list[int]] = ([], [])
         self._said: set[str] = set()
         self._before: list[torch.Tensor] | None = None

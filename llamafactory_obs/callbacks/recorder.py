@@ -15,12 +15,12 @@ from .base import ObsCallback, find_trainer
 from .basics import Basics
 from .console import Console
 from .context import RunContext
-from .failures import guard_trackers, record_failure
+from .failures import guard_trackers, record_failure, will_retry
 from .identify import Identification
 from .journal import Journal
 from .pipeline import MAX_LAG, Pipeline, Row
 from .ranks import Ranks
-from .replay import previous_rows
+from .replay import continues_here, previous_rows
 from .taps import Gradients, Taps
 
 
@@ -63,6 +63,7 @@ class Recorder(TrainerCallback):
         self._cost = 0.0
         self._current: ObsCallback | None = None
         self._taps: Taps | None = None
+        self._broke_off = False
         self._early: list[tuple[str, BaseException]] = []
         self.register(Basics())
 
@@ -135,8 +136,8 @@ class Recorder(TrainerCallback):
             self._switch_off(error)
 
     def _begin(self, trainer, state) -> None:
-        if self._taps is not None:
-            self._taps.remove()  # of a training that broke off and is tried again (auto_find_batch_size)
+        retried = self._broke_off  # auto_find_batch_size: the same run, with a smaller batch
+        self._broke_off = False
         self.trainer, self._cost, self._requests, self._names = trainer, 0.0, [], {}
         self._live = list(self.callbacks)
         self.costs = {callback.yaml_name: 0.0 for callback in self._live}
@@ -144,8 +145,9 @@ class Recorder(TrainerCallback):
         ranks = Ranks(keys) if Ranks.needed() else None  # all ranks join: before anything that can fail on one of them
         self._pipeline = Pipeline(ranks, self._complete)
         is_main, resumed = state.is_world_process_zero, state.global_step > 0
-        rows = previous_rows(trainer.args.output_dir, state.global_step, is_main)
-        self.journal = Journal(trainer, resumed, is_main, self.context.hidden)
+        continues = continues_here(trainer)
+        rows = previous_rows(trainer.args.output_dir, state.global_step if continues else 0, is_main)
+        self.journal = Journal(trainer, continues or retried, is_main, self.context.hidden)
         self.event, self.alert, self.append = self.journal.event, self.journal.alert, self.journal.append
         self._identification = self._identify() if is_main else None
         self.active = True
@@ -270,6 +272,7 @@ class Recorder(TrainerCallback):
         self._each("failed", error)
         record_failure(self.trainer, self.journal, error)
         self._close()
+        self._broke_off = will_retry(self.trainer.args, error)
 
     def _close(self) -> None:
         self._taps.remove()

@@ -9,6 +9,7 @@ import torch
 from ..detect import GrowthDetector
 from ..record.schema import Key
 from .base import ObsCallback
+from .failures import is_out_of_memory, will_retry
 from .journal import one_line
 from .memory_source import CudaMemory, HostMemory
 
@@ -156,7 +157,7 @@ class Vram(ObsCallback):
         self._low_margin = margin < self.margin_gib
 
     def failed(self, error: BaseException) -> None:
-        if not isinstance(error, torch.OutOfMemoryError) and "out of memory" not in str(error).lower():
+        if not is_out_of_memory(error):
             return
         figures = self._source.read()
         evidence = {"micro_batches": self._shapes, "longest_sequence": max((s[-1] for s in self._shapes), default=None)}
@@ -177,7 +178,7 @@ class Vram(ObsCallback):
             level="error",
             step=self.run.step,
             evidence=evidence,
-            action="kill",
+            action="keep" if will_retry(self.run.trainer.args, error) else "kill",
             suggest=self._smaller_batch(),
         )
 

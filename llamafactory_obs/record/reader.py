@@ -114,10 +114,19 @@ def read_rows(file: Path, tail_bytes: int | None = None) -> tuple[list[dict], in
     for line in lines:
         if line.strip():
             try:
-                rows.append(decode(line))
-            except (ValueError, KeyError, IndexError, TypeError):
+                row = decode(line)
+                _check(row)
+                rows.append(row)
+            except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
                 torn += 1
     return rows, torn
+
+
+def _check(row: dict) -> None:
+    """What every reader relies on: `step` and `segment`, where they are there, are whole numbers."""
+    for name in ("step", "segment"):
+        if name in row and type(row[name]) is not int:
+            raise ValueError(f"{name} must be a whole number")
 
 
 def merge_steps(rows: list[dict]) -> list[dict]:
@@ -125,7 +134,7 @@ def merge_steps(rows: list[dict]) -> list[dict]:
     merged: dict[int, dict] = {}
     for row in rows:
         step = row.get("step")
-        if not isinstance(step, int):
+        if step is None:
             continue
         held = merged.get(step)
         if held is None or row.get("segment", 0) > held.get("segment", 0):
@@ -140,7 +149,7 @@ def last_segment(folder: Path) -> int:
     segments = [-1]
     for file in (STEPS, LAYERS, EVENTS):
         rows, _ = read_rows(folder / file, tail_bytes=1 << 20)
-        segments += [row["segment"] for row in rows if isinstance(row.get("segment"), int)]
+        segments += [row["segment"] for row in rows if "segment" in row]
     return max(segments)
 
 

@@ -5,6 +5,7 @@ cd "$(dirname "$0")/.."
 out=demo/out
 rm -rf "$out"
 mkdir -p "$out"
+export OMP_NUM_THREADS=1  # bit-reproducible, and what runs beside it does not slow it down
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 
 say "1/4  a random Qwen3 of about 1M parameters with its own tokenizer"

@@ -139,6 +139,7 @@ def test_v1_is_refused_in_one_line(command):
         ({"layer_norms": {"every": 0}}, ["every must be 1 or more, got 0"]),
         ({"layer_norms": {"every": "ten"}}, ["every must be a whole number, got 'ten'"]),
         ({"vram": {"limit_gib": True}}, ["limit_gib must be a number, got True"]),
+        ({"grad_norm_spike": {"z": float("nan")}}, ["z must be a number, got nan"]),
         ({"grad_norm_spike": {"action": "die"}}, ["action must be 'warn' or 'save' or 'stop', got 'die'"]),
         ({"label_mask": {"range": [0.4, 0.2]}}, ["range must be two fractions"]),
         ({"args": {}}, ["callbacks[0]", "args"]),
@@ -204,6 +205,14 @@ def test_another_distribution_adds_names_through_the_entry_point_group(llamafact
     assert mine.cls.__module__ == "my_pack" and vram.cls.__module__.startswith("llamafactory_obs")
     with pytest.raises(ConfigError, match="did you mean 'mine'"):
         parse_entries(["mini"])
+
+
+def test_early_stopping_without_a_metric_is_refused_before_anything_loads(train, capfd):
+    with pytest.raises(SystemExit) as left:
+        train(callbacks=["early_stopping"])
+    assert (
+        left.value.code == 2 and "callbacks[0]: early_stopping needs `metric_for_best_model`" in capfd.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The base class of our callbacks: a transformers TrainerCallback with the hooks that transformers does not have."""
 
+import math
 import sys
 from dataclasses import fields
 from typing import ClassVar, get_args, get_type_hints
@@ -116,7 +117,7 @@ def _fits(value, hint) -> bool:
     choices = get_args(hint)
     if hint in (int, float, bool, str, type(None)):
         if hint is float:
-            return isinstance(value, (int, float)) and not isinstance(value, bool)
+            return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
         return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
     if choices and not any(isinstance(choice, type) or get_args(choice) for choice in choices):
         return value in choices  # Literal

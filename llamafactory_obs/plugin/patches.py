@@ -75,6 +75,7 @@ def patch_parser(module) -> None:
             names = ("model_args", "data_args", "training_args", "finetuning_args", "generating_args")
             arguments = dict(zip(names, parsed, strict=True))
             with _exit_2_on_config_error():
+                _check_early_stopping(entries, arguments["training_args"])
                 callbacks = [entry.build({name: arguments[name] for name in INJECTED}) for entry in entries]
             names = [entry.name for entry in entries]
             hidden = {value for entry in entries for value in entry.hidden}
@@ -91,6 +92,16 @@ def patch_parser(module) -> None:
     module.read_args, module.get_ray_args, module.get_train_args = read, ray_args, train_args
     module.get_infer_args = without_ours(module.get_infer_args)  # one YAML may serve training, chat and export
     module.get_eval_args = without_ours(module.get_eval_args)
+
+
+def _check_early_stopping(entries: list, training_args) -> None:
+    """transformers' EarlyStoppingCallback asserts this only when training begins."""
+    for entry in entries:
+        if entry.name == "early_stopping" and training_args.metric_for_best_model is None:
+            raise ConfigError(
+                f"{entry.where}: early_stopping needs `metric_for_best_model` (for instance eval_loss),"
+                " `load_best_model_at_end: true` and an evaluation"
+            )
 
 
 def patch_workflow(module) -> None:

@@ -16,11 +16,11 @@ from pathlib import Path
 import torch
 from llamafactory.data.template import get_template_and_fix_tokenizer
 from llamafactory.hparams import DataArguments
-from make_data import HELD_OUT, QUESTIONS, REGIONS, TOOL, TOOLS_JSON, error_text, result_text
+from make_data import HELD_OUT, QUESTIONS, REGIONS, SYSTEM, TOOL, TOOLS_JSON, error_text, result_text
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 PROBES = ("查一下华东区 8 月的订单", "你好，你是谁？", "查华东地区 8 月的订单")
-ORDERS = ["A17", "B12"]  # what the simulated tool returns
+ORDERS = ["A17", "C32"]  # what the simulated tool returns
 WANTED = {"region": "华东区", "month": 8}
 MAX_TURNS = 4  # model turns in one conversation
 MAX_NEW_TOKENS = 96
@@ -38,7 +38,7 @@ class Assistant:
     def answer(self, messages: list[dict[str, str]]) -> str:
         """Return the raw text of the model's next turn."""
         turns = [*messages, {"role": "assistant", "content": ""}]
-        prompt, _ = self.template.encode_oneturn(self.tokenizer, turns, system="", tools=TOOLS_JSON)
+        prompt, _ = self.template.encode_oneturn(self.tokenizer, turns, system=SYSTEM, tools=TOOLS_JSON)
         ids = torch.tensor([prompt])
         stop = self.template.get_stop_token_ids(self.tokenizer)
         out = self.model.generate(

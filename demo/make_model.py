@@ -2,7 +2,7 @@
 
     python demo/make_model.py demo/out/model
 
-The pre-tokenizer keeps whole numbers, the seven area names and English phrases together, so that a question's
+The pre-tokenizer keeps whole numbers, the area names and English phrases together, so that a question's
 arguments are single tokens and the long fixed tool prompt of `qwen3_nothink` is short. The chat template renders
 exactly as LlamaFactory's `qwen3_nothink` does in training.
 """
@@ -131,8 +131,8 @@ def make_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalL
         hidden_size=128,
         intermediate_size=384,
         num_hidden_layers=3,
-        num_attention_heads=2,
-        num_key_value_heads=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
         head_dim=64,
         max_position_embeddings=2048,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},

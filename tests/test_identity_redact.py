@@ -11,7 +11,7 @@ import pytest
 from llamafactory_obs.identity.redact import HIDDEN, is_secret_key, redact
 
 SECRET = (
-    "token hf_token hub_token hf_hub_token ms_hub_token push_to_hub_token api_key swanlab_api_key WANDB_API_KEY apiKey "
+    "key token hf_token hub_token hf_hub_token ms_hub_token push_to_hub_token api_key swanlab_api_key WANDB_API_KEY apiKey "
     "OPENAI_API_KEY secret client_secret swanlab_lark_secret password db_password passwd credential aws_credentials "
     "webhook swanlab_lark_webhook_url access_key aws_secret_access_key access_key_id accessToken auth_token "
     "use_auth_token private_key Authorization x-api-key hub_tokens bearer ssh_pwd"
@@ -21,7 +21,7 @@ INNOCENT = (
     "mask_token image_token include_tokens_per_second include_effective_tokens_per_second tokenizer_name tokenizer "
     "skip_special_tokens add_tokens add_special_tokens new_special_tokens_config split_special_tokens "
     "stop_token_ids token_type_ids pad_token_id average_tokens_across_devices ignore_pad_token_for_loss "
-    "use_fast_tokenizer tokenized_path metric_key key keys keyword_args monkey author authored passed compass "
+    "use_fast_tokenizer tokenized_path metric_key keys keyword_args monkey author authored passed compass "
     "label_names resume_from_checkpoint secretary next_token prompt_token video_token stop_token"
 )
 

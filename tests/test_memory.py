@@ -73,7 +73,11 @@ class Run:
     def __init__(self, **arguments):
         state = type("State", (), {"max_steps": 1000, "global_step": 0})
         defaults = {"device": torch.device("cuda", 0), "skip_memory_metrics": True, "per_device_train_batch_size": 4}
-        args = type("Args", (), {**defaults, "gradient_accumulation_steps": 2, "world_size": 1, **arguments})
+        args = type(
+            "Args",
+            (),
+            {**defaults, "gradient_accumulation_steps": 2, "world_size": 1, **arguments, "auto_find_batch_size": False},
+        )
         self.trainer = type("Trainer", (), {"state": state, "args": args})
         self.events, self.alerts, self.open_row, self.step, self.replaying = [], [], Row(), 1, False
 

@@ -11,7 +11,8 @@ import pytest
 from llamafactory_obs.identity.redact import HIDDEN, is_secret_key, redact
 
 SECRET = (
-    "key token hf_token hub_token hf_hub_token ms_hub_token push_to_hub_token api_key swanlab_api_key WANDB_API_KEY apiKey "
+    "key "
+    "token hf_token hub_token hf_hub_token ms_hub_token push_to_hub_token api_key swanlab_api_key WANDB_API_KEY apiKey "
     "OPENAI_API_KEY secret client_secret swanlab_lark_secret password db_password passwd credential aws_credentials "
     "webhook swanlab_lark_webhook_url access_key aws_secret_access_key access_key_id accessToken auth_token "
     "use_auth_token private_key Authorization x-api-key hub_tokens bearer ssh_pwd"

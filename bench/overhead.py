@@ -125,7 +125,7 @@ def main() -> None:
     callbacks = [GradNormSpike(), LayerNorms(every=1, weights_every=0, snapshot_limit_mib=1 << 20), LabelMask(), Vram()]
     recorder = Recorder(RunContext())
     switch = Switch(recorder)
-    warm_up = 2
+    warm_up = 1
     arguments = TrainingArguments(
         output_dir="build/overhead",
         per_device_train_batch_size=1,

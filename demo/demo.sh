@@ -6,10 +6,11 @@ out=demo/out
 rm -rf "$out"
 mkdir -p "$out"
 export OMP_NUM_THREADS=1  # bit-reproducible, and what runs beside it does not slow it down
+without_bars() { tr '\r' '\n' | grep -v -E 'Loading weights|Writing model shards|^$' >&2 || true; }
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 
 say "1/4  a random Qwen3 of about 1M parameters with its own tokenizer"
-python demo/make_model.py "$out/model"
+python demo/make_model.py "$out/model" 2> >(without_bars)
 
 say "2/4  llamafactory-cli train demo/run.yaml   (its callbacks: lines are all it takes; log: $out/train.log)"
 start=$SECONDS
@@ -24,4 +25,4 @@ say "3/4  what the record shows"
 python demo/show.py "$out/run"
 
 say "4/4  what each checkpoint really says (the loss cannot see this)"
-python demo/ask.py "$out"/run/checkpoint-*
+python demo/ask.py "$out"/run/checkpoint-* 2> >(without_bars)

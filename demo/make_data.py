@@ -5,13 +5,19 @@ one-sentence summary) and a recovery (call with a region that is not legal, tool
 All (area, month) pairs in HELD_OUT, the one that the three probes ask for among them, occur only in the held-out
 file, so a right answer to them is copied from the question and not remembered.
 
-    python demo/make_data.py            # rewrites demo/data/*.json, byte for byte the same each time
+The golden set (`golden.yaml`, a suite for `llamafactory-obs probe --suite`) asks about the same held-out pairs.
+
+    python demo/make_data.py            # rewrites demo/data/*, byte for byte the same each time
 """
 
 import argparse
 import json
 import random
 from pathlib import Path
+
+import yaml
+
+from llamafactory_obs.suite import shipped_suite
 
 DATA_DIR = Path(__file__).parent / "data"
 
@@ -149,6 +155,31 @@ def make_rows(count: int, pairs: list[tuple[str, int]], seed: int) -> list[dict[
     return [make_dialogue(rng, pairs) for _ in range(count)]
 
 
+def golden_suite() -> dict[str, object]:
+    """Return a bigger suite than the three probes: their tools and replies, all held-out pairs, small talk."""
+    shipped = yaml.safe_load(shipped_suite().read_text(encoding="utf-8"))
+    suite = {"name": "golden", **{key: shipped[key] for key in ("system", "tools", "tool_replies", "max_turns")}}
+    suite["max_new_tokens"] = 96
+    probes: list[dict[str, object]] = []
+    for number, (area, month) in enumerate(HELD_OUT, start=1):
+        right = {"region": area + "区", "month": month}
+        for form in (0, 5):
+            said = QUESTIONS[form].format(region=right["region"], month=month)
+            expect = {"calls": [{"name": TOOL["name"], "arguments": right}], "contains": ["A17", "C32"]}
+            probes.append({"name": f"legal_{number}_{form}", **_asked(said), "expect": expect})
+            said = QUESTIONS[form].format(region=area + "地区", month=month)
+            after = {"retry": {k: [v] for k, v in right.items()}, "no_repeat": {"region": [area + "地区"]}}
+            expect = {"after_error": {**after, "or_ask": True}, "invented": "[A-D][0-9]{2}"}
+            probes.append({"name": f"illegal_{number}_{form}", **_asked(said), "expect": expect})
+    for number, (said, _) in enumerate(CHAT[:8], start=1):
+        probes.append({"name": f"chat_{number}", **_asked(said), "expect": {"calls": [], "answer": "non_empty"}})
+    return {**suite, "probes": probes}
+
+
+def _asked(said: str) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": said}]}
+
+
 def dataset_info() -> dict[str, object]:
     """Return LlamaFactory's description of the two files."""
     columns = {"messages": "conversations", "system": "system", "tools": "tools"}
@@ -169,6 +200,7 @@ def render_files() -> dict[str, str]:
         name: "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n]\n"
         for name, rows in row_sets.items()
     }
+    files["golden.yaml"] = yaml.safe_dump(golden_suite(), allow_unicode=True, sort_keys=False, width=100)
     files["dataset_info.json"] = json.dumps(dataset_info(), ensure_ascii=False, indent=2) + "\n"
     return files
 

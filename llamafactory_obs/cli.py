@@ -83,6 +83,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     train.epilog = "Everything after `train` is handed to LlamaFactory as it is, torchrun and Ray included."
 
+    probe = verb(
+        "probe", _probe, "Ask each checkpoint the fixed probes and say what broke, what got better, what regressed."
+    )
+    _add_probe(probe)
+
     callbacks = verb("callbacks", _callbacks, "List the names for `callbacks:`, their options and what they log.")
     _add_json(callbacks)
 
@@ -96,6 +101,34 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_probe(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dir", metavar="DIR", help="the run's output_dir, or one checkpoint-N in it")
+    add = parser.add_argument
+    add("--watch", action="store_true", help="go on until the training has ended and all checkpoints are probed")
+    add("--suite", metavar="FILE", help="your own suite (docs/suite.md); default: the three fixed probes")
+    add("--backend", choices=("auto", "vllm", "local"), default="auto", help="what generates (default: auto)")
+    add("--endpoint", metavar="URL", help="of a running vLLM server (default: http://localhost:8000/v1)")
+    add("--device", default="auto", help="of --backend local: auto, cpu, cuda, cuda:1 ... (default: auto)")
+    add("--model", metavar="PATH", help="the base model (default: what the run's record or the adapter says)")
+    add("--template", metavar="NAME", help="LlamaFactory's template, or chat (default: the run's own)")
+    add("--tool-format", metavar="NAME", help="how calls are written (default: the template's)")
+    add("--latest-only", action="store_true", help="of several waiting checkpoints probe only the newest")
+    add("--no-baseline", action="store_true", help="do not ask the untuned base model")
+    add("--again", action="store_true", help="probe once more what is probed already")
+    add("--poll", type=float, default=2.0, metavar="S", help="seconds between two looks at the folder (default: 2)")
+    add(
+        "--patience",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="without --watch: wait so long for a server (default: 60)",
+    )
+    add("--copies", metavar="DIR", help="where private copies go; the vLLM server must see it (default: DIR/obs/probe)")
+    add("--segment", type=int, default=0, help=argparse.SUPPRESS)  # of the training that started this process
+    add("--parent", type=int, help=argparse.SUPPRESS)  # its pid
+    add("--json", action="store_true", help="one JSON object per result and line on stdout, and nothing else there")
+
+
 def _add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout and nothing else there")
 
@@ -104,6 +137,12 @@ def _train(words: list[str]) -> int:
     from .plugin.launch import train
 
     return train(words)
+
+
+def _probe(args) -> int:
+    from .probe.command import request, run
+
+    return run(request(args))
 
 
 def _callbacks(args) -> int:

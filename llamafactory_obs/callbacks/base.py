@@ -60,6 +60,9 @@ class ObsCallback(TrainerCallback):
     def evaluated(self, metrics: dict) -> None:
         """An evaluation has ended."""
 
+    def saved(self, folder: str, last: bool) -> None:
+        """The Trainer has saved a checkpoint to `folder`; `last`: training ends after it."""
+
     def failed(self, error: BaseException) -> None:
         """Training ends with this exception, which goes on its way afterwards."""
 

@@ -251,6 +251,7 @@ class Recorder(TrainerCallback):
     def on_save(self, args, state, control, **kwargs):
         path = f"{args.output_dir}/checkpoint-{state.global_step}"
         self.event("checkpoint", "recorder", "checkpoint saved", path, evidence={"path": path}, show=False)
+        self._each("saved", path, control.should_training_stop or state.global_step >= state.max_steps)
 
     @_survives
     def on_train_end(self, args, state, control, **kwargs):

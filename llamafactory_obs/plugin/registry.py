@@ -19,6 +19,7 @@ OWN = {
     "layer_norms": "llamafactory_obs.callbacks.layer_norms:LayerNorms",
     "label_mask": "llamafactory_obs.callbacks.label_mask:LabelMask",
     "vram": "llamafactory_obs.callbacks.vram:Vram",
+    "probe": "llamafactory_obs.callbacks.probe:Probe",
 }
 
 #: short names for what the host already has

@@ -13,6 +13,9 @@ SCHEMA_VERSION = 1
 
 FOLDER = "obs"
 RUN, STEPS, LAYERS, EVENTS = "run.json", "steps.jsonl", "layers.jsonl", "events.jsonl"
+PROBES = "probes.jsonl"
+PROBE = "probe"
+"""The folder in `obs/` that belongs to the probe: its lock, ledger and private copies. It outlives the record."""
 
 Reduce = Literal["sum", "mean", "min", "max", "same"]
 

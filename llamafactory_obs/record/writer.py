@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .reader import has_record, last_segment
-from .schema import FOLDER, RUN, SCHEMA_VERSION, encode
+from .schema import FOLDER, PROBE, RUN, SCHEMA_VERSION, encode
 
 
 class RecordWriter:
@@ -25,12 +25,7 @@ class RecordWriter:
     """
 
     def __init__(self, output_dir: str | os.PathLike, resumed: bool, on_error: Callable[[str | None], None]):
-        self.folder = Path(output_dir) / FOLDER
-        self.dropped, self.segment = 0, 0
-        self._on_error = on_error
-        self._files: dict[str, int] = {}
-        self._failing: set[str] = set()  # files that could not be written last time
-        self._identity: dict | None = None
+        self._set_up(output_dir, on_error)
         try:
             if not resumed:
                 self._archive()
@@ -41,20 +36,28 @@ class RecordWriter:
             self.segment = last_segment(self.folder) + 1  # 0 in a new folder; never one that is there already
 
     @classmethod
-    def joining(cls, output_dir: str | os.PathLike) -> "RecordWriter":
+    def joining(
+        cls, output_dir: str | os.PathLike, on_error: Callable[[str | None], None] = lambda problem: None
+    ) -> "RecordWriter":
         """A second writer (another rank, a companion process) for the segment that is being written."""
         writer = cls.__new__(cls)
-        writer.folder, writer.dropped, writer._files, writer._failing = Path(output_dir) / FOLDER, 0, {}, set()
-        writer._identity = None
-        writer._on_error = lambda reason: None
+        writer._set_up(output_dir, on_error)
         writer.segment = max(0, last_segment(writer.folder))
         return writer
+
+    def _set_up(self, output_dir: str | os.PathLike, on_error: Callable[[str | None], None]) -> None:
+        self.folder = Path(output_dir) / FOLDER
+        self.dropped, self.segment = 0, 0
+        self._on_error = on_error
+        self._files: dict[str, int] = {}
+        self._failing: set[str] = set()  # files that could not be written last time
+        self._identity: dict | None = None
 
     def append(self, file: str, row: dict) -> None:
         """Append one row; `segment` and, where missing, `time` (Unix seconds) are added."""
         line = encode({"step": row["step"], "time": time.time(), "segment": self.segment, **row})
         try:
-            self._write_whole(self._open(file), line)
+            write_whole(self._open(file), line)
         except OSError as error:
             self.dropped += 1
             self._fail(file, error)
@@ -87,20 +90,9 @@ class RecordWriter:
         if file not in self._files:
             self.folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.folder / file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            _cut_torn_tail(handle)
+            cut_torn_tail(handle)
             self._files[file] = handle
         return self._files[file]
-
-    @staticmethod
-    def _write_whole(handle: int, line: bytes) -> None:
-        """All of the line or nothing: what a full disk took of it is cut off again."""
-        size = os.fstat(handle).st_size
-        try:
-            if os.write(handle, line) != len(line):
-                raise OSError(errno.ENOSPC, "No space left on device")
-        except OSError:
-            os.ftruncate(handle, size)
-            raise
 
     def _removed(self, file: str) -> None:
         """Somebody has removed the record while it was written: say so and begin it anew."""
@@ -120,7 +112,7 @@ class RecordWriter:
             target = target.with_name(f"{target.name.split('.')[0]}.{number}")
         target.mkdir(parents=True)
         for item in self.folder.iterdir():
-            if item.name != "archive":
+            if item.name not in ("archive", PROBE):  # a probe may be at work there; its ledger knows contents, not runs
                 item.rename(target / item.name)
 
     def _fail(self, file: str, error: OSError) -> None:
@@ -129,7 +121,18 @@ class RecordWriter:
             self._on_error(f"{file} of the run record cannot be written ({self.folder}): {error.strerror or error}")
 
 
-def _cut_torn_tail(handle: int) -> None:
+def write_whole(handle: int, line: bytes) -> None:
+    """All of the line or nothing: what a full disk took of it is cut off again."""
+    size = os.fstat(handle).st_size
+    try:
+        if os.write(handle, line) != len(line):
+            raise OSError(errno.ENOSPC, "No space left on device")
+    except OSError:
+        os.ftruncate(handle, size)
+        raise
+
+
+def cut_torn_tail(handle: int) -> None:
     """Remove what a killed writer left after the last newline, so that the next row starts on its own line."""
     size = os.fstat(handle).st_size
     position, tail = size, b""

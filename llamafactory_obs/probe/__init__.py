@@ -1,0 +1,1 @@
+"""The probe: what does each saved checkpoint really say? Watcher, backends, judge."""

@@ -1,0 +1,57 @@
+"""Where a local model goes: on a GPU only if it fits beside what runs there already."""
+
+import re
+from pathlib import Path
+
+#: free memory that must be there, as a multiple of the weights: activations, the cache and torch's own context
+_ROOM = 1.3
+_CONTEXT_BYTES = 1 << 30
+
+
+def pick_device(wanted: str, base: str | None) -> tuple[str, str]:
+    """The device for `--device`, and why.
+
+    Args:
+        wanted: "auto", or a torch device, which is taken as it is.
+        base: the base model's path, to weigh it.
+    """
+    import torch
+
+    if wanted != "auto":
+        return wanted, "as asked"
+    if not torch.cuda.is_available():
+        return "cpu", "no GPU"
+    free = _free_bytes()
+    if free is None:
+        return "cpu", "the GPU's free memory cannot be read"
+    need = weights_bytes(base)
+    if need is None:
+        return "cpu", "the model's size is not known; --device cuda takes the GPU all the same"
+    gib = 1 << 30
+    said = f"{free / gib:.1f} GiB free, {need * _ROOM / gib:.1f} GiB wanted"
+    return ("cuda", said) if free >= need * _ROOM + _CONTEXT_BYTES else ("cpu", f"no room on the GPU: {said}")
+
+
+def weights_bytes(name: str | None) -> int | None:
+    """Size of a model's weight files; None where no folder with any is found here."""
+    from ...identity.model import WEIGHTS, find_folder
+
+    folder = find_folder(name, None, None) if name else None
+    if folder is None:
+        return None
+    return sum(file.stat().st_size for file in Path(folder).iterdir() if re.fullmatch(WEIGHTS, file.name)) or None
+
+
+def _free_bytes() -> int | None:
+    """Free memory of the first GPU by NVML, which needs no CUDA context of ours; else torch's word."""
+    from ...gpu.nvml import Nvml
+
+    memory = Nvml().memory(0)
+    if memory is not None and memory.get("free") is not None:
+        return memory["free"]
+    import torch
+
+    try:
+        return torch.cuda.mem_get_info()[0]
+    except RuntimeError:
+        return None

@@ -1,0 +1,181 @@
+"""`llamafactory-obs probe DIR [--watch]`: what the verb does with its words."""
+
+import importlib.util
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import ConfigError
+from ..plugin.names import did_you_mean
+from ..suite import load_suite, shipped_suite
+from .facts import read_facts
+from .formats import FORMATS
+from .results import BASE
+from .scan import step_of
+from .session import Options, Session, print_json
+from .show import View
+from .watcher import Watcher
+
+
+@dataclass(frozen=True)
+class Request:
+    """The words of one call.
+
+    Attributes:
+        folder: an output folder or one `checkpoint-N` in it.
+        suite: the suite's file, None for the shipped probes.
+        watch: go on until the training has ended and all is probed.
+        latest_only: of several waiting checkpoints only the newest.
+        again: probe what is probed already once more.
+        as_json: one object per result on stdout.
+        poll_s: seconds between two looks.
+        patience_s: without `watch`: seconds to wait for a backend that is not there.
+        copies: where private copies go, None for `<output_dir>/obs/probe/copies`.
+        since_segment, parent: of the training that started this process.
+    """
+
+    folder: Path
+    suite: Path | None = None
+    watch: bool = False
+    latest_only: bool = False
+    again: bool = False
+    as_json: bool = False
+    poll_s: float = 2.0
+    patience_s: float = 60.0
+    copies: Path | None = None
+    since_segment: int = 0
+    parent: int | None = None
+    options: Options = field(default_factory=Options)
+
+
+def request(args) -> Request:
+    """The words as argparse gives them, checked.
+
+    Raises:
+        ConfigError: a number that makes no sense.
+    """
+    if not 0.05 <= args.poll <= 3600:
+        raise ConfigError(f"--poll must be between 0.05 and 3600 seconds, got {args.poll:g}")
+    if not 0 <= args.patience <= 86400:
+        raise ConfigError(f"--patience must be between 0 and 86400 seconds, got {args.patience:g}")
+    return Request(
+        folder=Path(args.dir).expanduser(),
+        suite=Path(args.suite).expanduser() if args.suite else None,
+        watch=args.watch,
+        latest_only=args.latest_only,
+        again=args.again,
+        as_json=args.json,
+        poll_s=args.poll,
+        patience_s=args.patience,
+        copies=Path(args.copies).expanduser() if args.copies else None,
+        since_segment=args.segment,
+        parent=args.parent,
+        options=Options(
+            backend=args.backend,
+            endpoint=args.endpoint,
+            model=args.model,
+            template=args.template,
+            tool_format=args.tool_format,
+            device=args.device,
+            baseline=not args.no_baseline,
+            again=args.again,
+        ),
+    )
+
+
+def run(request: Request) -> int:
+    """Probe, show, and return the exit code: 0 the newest checkpoint passes, 1 it does not or one could not be probed.
+
+    Raises:
+        ConfigError: nothing can be done with these words.
+    """
+    suite = load_suite(request.suite or shipped_suite())
+    output_dir, only = _place(request)
+    _check_names(request.options)
+    view = View(sys.stderr if request.as_json else sys.stdout)
+    session = Session(output_dir, suite, request.options, view, print_json if request.as_json else None)
+    watcher = Watcher(
+        output_dir,
+        suite.sha256,
+        session.probe,
+        say=lambda line: view.say(line, "dim"),
+        recorded=session.recorded,
+        poll_s=request.poll_s,
+        latest_only=request.latest_only,
+        since_segment=request.since_segment,
+        parent=request.parent,
+        copies=request.copies,
+        hard_links=read_facts(output_dir).writes_by_rename,
+        again=request.again,
+        only=only,
+    )
+    try:
+        if request.watch:
+            watcher.watch()
+        else:
+            _once(watcher, request.patience_s)
+    finally:
+        session.close()
+    return _conclude(request, session, watcher)
+
+
+def _once(watcher: Watcher, patience_s: float) -> None:
+    """What is there, each once; what must wait for a server is tried again for a while."""
+    deadline = time.monotonic() + patience_s
+    while not watcher.once() and watcher.waits and time.monotonic() < deadline:
+        time.sleep(min(2.0, max(0.1, deadline - time.monotonic())))
+
+
+def _conclude(request: Request, session: Session, watcher: Watcher) -> int:
+    """The matrix and the exit code."""
+    names = [probe.name for probe in session.suite.probes]
+    columns = session.columns()
+    if request.as_json and not request.watch:
+        for rows in columns.values():
+            for row in rows.values():
+                session.emit(row)  # what was recorded before; each row once
+    session.view.matrix(columns, names)
+    for name, why in watcher.incomplete.items():
+        session.view.say(f"{name} is not complete: {why}", "warn")
+    for name, why in watcher.unprobed.items():
+        session.view.say(f"{name} was not probed: {why}", "warn")
+    probed = [rows for (_, name), rows in columns.items() if name != BASE]
+    if not probed:
+        session.view.say("no checkpoint was probed", "warn")
+        return 1
+    newest = probed[-1]
+    passed = all(name in newest and newest[name]["passed"] for name in names)
+    return 0 if passed and not watcher.unprobed else 1
+
+
+def _place(request: Request) -> tuple[Path, str | None]:
+    """The output folder, and the one checkpoint in it that is meant."""
+    folder = request.folder
+    if folder.is_file():
+        raise ConfigError(f"{folder} is a file; name the run's output_dir or one checkpoint-N folder")
+    if not folder.exists() and not request.watch:
+        raise ConfigError(f"{folder}: no such folder; name the run's output_dir (--watch waits until it appears)")
+    folder = Path(*folder.parts) if folder.parts else folder
+    if step_of(folder.name) is not None:
+        if request.watch:
+            raise ConfigError(f"--watch wants the run's output_dir, {folder} is one checkpoint; leave --watch out")
+        return folder.parent, folder.name
+    return folder, None
+
+
+def _check_names(options: Options) -> None:
+    """An unknown template or tool format is said before anybody waits for a checkpoint."""
+    if options.tool_format is not None and options.tool_format not in FORMATS:
+        hint = did_you_mean(options.tool_format, FORMATS)
+        raise ConfigError(f"--tool-format: unknown {options.tool_format!r}{hint} (known: {', '.join(FORMATS)})")
+    if options.template in (None, "chat"):
+        return
+    if importlib.util.find_spec("llamafactory") is None:
+        raise ConfigError(f"--template {options.template}: LlamaFactory is not installed here; use `chat`")
+    from llamafactory.data.template import TEMPLATES
+
+    if options.template not in TEMPLATES:
+        raise ConfigError(
+            f"--template: LlamaFactory has no {options.template!r}{did_you_mean(options.template, TEMPLATES)}"
+        )

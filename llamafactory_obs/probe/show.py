@@ -1,0 +1,204 @@
+"""What a person sees: a block per checkpoint with the raw outputs, and at the end a matrix."""
+
+import os
+import re
+import shutil
+import sys
+import time
+from typing import TextIO
+
+from rich.cells import cell_len, chop_cells
+
+from .judge import headline
+from .results import BASE
+from .words import diff, shorten
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_STYLES = {"good": "32", "bad": "31", "dim": "2", "bold": "1", "warn": "33"}
+#: lines of one answer shown at most; the record holds all of it
+_MOST_LINES = 40
+#: lines of differences shown at most
+_MOST_DIFF = 6
+
+
+class View:
+    """Writes for people.
+
+    Args:
+        out: where blocks and the matrix go (stdout, or stderr beside --json).
+        progress: the progress line too, where `out` is a terminal.
+    """
+
+    def __init__(self, out: TextIO | None = None):
+        self._out = out or sys.stdout
+        self._live = self._out.isatty()
+        self._colour = self._live and "NO_COLOR" not in os.environ
+        self._bar = 0
+
+    @property
+    def _width(self) -> int:
+        return max(60, min(120, shutil.get_terminal_size((100, 24)).columns))
+
+    def say(self, text: str, style: str = "") -> None:
+        """One line between the blocks."""
+        self._clear()
+        self._write(self._styled(visible(text), style))
+
+    def progress(self, name: str, probe: str, turn: int, tokens: int) -> None:
+        """The line that shows that something is being generated."""
+        if self._live:
+            text = f"  {name}: {probe}, answer {turn}, {tokens} tokens"
+            self._out.write("\r" + text.ljust(self._bar))
+            self._out.flush()
+            self._bar = cell_len(text)
+
+    def block(self, title: str, rows: list[dict], earlier: dict[str, dict], notes: list[str]) -> None:
+        """One checkpoint.
+
+        Args:
+            title: name, step, backend, seconds.
+            rows: its result rows, in the suite's order.
+            earlier: probe name -> the row it is compared with.
+            notes: what is worth knowing, one line each.
+        """
+        self._clear()
+        self._write("")
+        self._write(self._styled(f"── {title} ".ljust(self._width, "─"), "bold"))
+        for note in notes:
+            self._wrapped(f"! {note}", "  ", "warn")
+        longest = max(cell_len(row["probe"]) for row in rows)
+        for row in rows:
+            self._probe(row, earlier.get(row["probe"]), longest)
+
+    def _probe(self, row: dict, earlier: dict | None, longest: int) -> None:
+        mark, style = ("✓", "good") if row["passed"] else ("✗", "bad")
+        name = row["probe"] + " " * (longest - cell_len(row["probe"]))
+        self._write(f"{self._styled(f'{mark} {name}', style)}  {visible(row['prompt'])}")
+        for number, turn in enumerate(row["turns"], 1):
+            self._raw(str(number), turn["raw"])
+            for reply in turn["replies"]:
+                self._wrapped(f"tool: {visible(reply['text'])}", "      ", "dim")
+            for line in turn["other_parsers"]:
+                self._wrapped(f"! {line}", "      ", "warn")
+        for detail in row["details"]:
+            self._wrapped(visible(detail), "    ", "bad")
+        self._changes(row, earlier)
+
+    def _raw(self, label: str, text: str) -> None:
+        """The raw text, a mark at its left edge; wrapped by cells, so that Chinese keeps its width."""
+        lines = [
+            piece
+            for line in visible(text, newlines=True).split("\n")
+            for piece in chop_cells(line, self._width - 8) or [""]
+        ]
+        for number, line in enumerate(lines[:_MOST_LINES]):
+            self._write(f"  {label if not number else '':>3} {self._styled('│', 'dim')} {line}")
+        if len(lines) > _MOST_LINES:
+            self._write(self._styled(f"      ... {len(lines) - _MOST_LINES} more lines in obs/probes.jsonl", "dim"))
+
+    def _changes(self, row: dict, earlier: dict | None) -> None:
+        previous, base = row.get("vs_previous"), row.get("vs_base")
+        if base is not None and (previous is None or base["change"] == "broke"):
+            self._change(base, "the base model")
+        if previous is not None:
+            self._change(previous, previous["checkpoint"])
+        if earlier is not None and earlier["output"] != row["output"]:
+            self._diff(earlier["output"], row["output"])
+
+    def _change(self, against: dict, other: str) -> None:
+        style = {"fixed": "good", "broke": "bad"}.get(against["change"], "dim")
+        same = ", same text" if against["same_text"] else ""
+        self._write(self._styled(f"    {against['change']} against {other}{same}", style))
+
+    def _diff(self, old: str, new: str) -> None:
+        """Words of the old text in [-...-], of the new one in {+...+}; a few lines at most."""
+        marks = {" ": ("", "", "dim"), "-": ("[-", "-]", "bad"), "+": ("{+", "+}", "good")}
+        lines, used = [""], 0
+        for sign, piece in shorten(diff(visible(old), visible(new))):
+            before, after, style = marks[sign]
+            for number, part in enumerate(_broken(f"{before}{piece}{after}", self._width - 6, used)):
+                if number:
+                    lines.append("")
+                    used = 0
+                lines[-1] += self._styled(part, style)
+                used += cell_len(part)
+        for line in lines[:_MOST_DIFF]:
+            self._write(f"      {line}")
+        if len(lines) > _MOST_DIFF:
+            self._write(self._styled(f"      ... {len(lines) - _MOST_DIFF} more lines of differences", "dim"))
+
+    def matrix(self, columns: dict[tuple[int, str], dict[str, dict]], probes: list[str]) -> None:
+        """Probes down, checkpoints across; "ok" or the first thing that is wrong."""
+        self._clear()
+        if not columns:
+            return
+        heads = [BASE if name == BASE else name.removeprefix("checkpoint-") for _, name in columns]
+        cells = [[_cell(rows.get(probe)) for rows in columns.values()] for probe in probes]
+        widths = [
+            max(cell_len(text) for text in [head, *column]) + 2 for head, *column in zip(heads, *cells, strict=True)
+        ]
+        left = max(cell_len(name) for name in ["probe", *probes]) + 1
+        start = 0
+        while start < len(heads):
+            end, used = start, left
+            while end < len(heads) and (end == start or used + widths[end] <= self._width):
+                used += widths[end]
+                end += 1
+            self._write("")
+            self._line("probe", left, heads[start:end], widths[start:end], "bold")
+            for name, row in zip(probes, cells, strict=True):
+                self._line(name, left, row[start:end], widths[start:end])
+            start = end
+
+    def _line(self, name: str, left: int, cells: list[str], widths: list[int], style: str = "") -> None:
+        styles = {"ok": "good", "-": "dim"}
+        text = self._styled(name + " " * (left - cell_len(name)), style)
+        for cell, width in zip(cells, widths, strict=True):
+            text += " " * (width - cell_len(cell)) + self._styled(cell, style or styles.get(cell, "bad"))
+        self._write(text)
+
+    def _wrapped(self, text: str, indent: str, style: str) -> None:
+        for line in chop_cells(text, self._width - cell_len(indent)) or [""]:
+            self._write(indent + self._styled(line, style))
+
+    def _styled(self, text: str, style: str) -> str:
+        return f"\033[{_STYLES[style]}m{text}\033[0m" if style and self._colour else text
+
+    def _clear(self) -> None:
+        if self._bar:
+            self._out.write("\r" + " " * self._bar + "\r")
+            self._bar = 0
+
+    def _write(self, line: str) -> None:
+        self._out.write(line + "\n")
+        self._out.flush()
+
+
+def visible(text: str, newlines: bool = False) -> str:
+    """Control characters written out: a model's output must not steer the terminal. Newlines too, unless kept."""
+    text = text if newlines else text.replace("\n", "\\n")
+    text = text.replace("\t", "    ") if newlines else text.replace("\t", "\\t")
+    return _CONTROL.sub(lambda mark: mark[0] if mark[0] == "\n" else f"\\x{ord(mark[0]):02x}", text)
+
+
+def duration(seconds: float) -> str:
+    """`3.1 s` or `2 min 5 s`."""
+    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def clock() -> str:
+    """The time of day, for lines that wait."""
+    return time.strftime("%H:%M:%S")
+
+
+def _broken(text: str, width: int, used: int) -> list[str]:
+    """A text cut into lines of so many cells; the first has less room by `used`."""
+    first = chop_cells(text, max(1, width - used))[0] if text and used < width else ""
+    rest = text[len(first) :]
+    return [first, *(chop_cells(rest, width) if rest else [])]
+
+
+def _cell(row: dict | None) -> str:
+    if row is None:
+        return "-"
+    return "ok" if row["passed"] else headline(row["errors"])

@@ -18,11 +18,19 @@ if ! llamafactory-cli train demo/run.yaml > "$out/train.log" 2>&1; then
     tail -n 30 "$out/train.log"
     exit 1
 fi
-tr '\r' '\n' < "$out/train.log" | grep -E '^ *(\[[A-Z]+\|obs\]|\{.obs_step)' | sed -E 's/^ +//' | awk 'NR <= 5 || /WARNING|ALERT/' || true
+tr '\r' '\n' < "$out/train.log" | grep -E '^ *(\[[A-Z]+\|obs\]|\{.obs_step)' | sed -E 's/^ +//' | awk 'NR <= 5 || /WARNING|ALERT| probe: /' || true
 echo "... trained in $((SECONDS - start)) s"
 
 say "3/4  what the record shows"
 python demo/show.py "$out/run"
 
-say "4/4  what each checkpoint really says (the loss cannot see this)"
-python demo/ask.py "$out"/run/checkpoint-* 2> >(without_bars)
+say "4/4  what each checkpoint really says (asked beside the training; the loss cannot see this)"
+awk '/^── checkpoint-20 /, /^✗ tool_error/' "$out/run/obs/probe/companion.log" | head -n -1
+awk '/^── checkpoint-40 /, /^✗ tool_error/' "$out/run/obs/probe/companion.log" | head -n -1
+echo "... all of it: $out/run/obs/probe/companion.log"
+for _ in $(seq 60); do [ -e "$out/run/obs/probe/pid" ] && sleep 1; done  # the companion still looks at the final model
+llamafactory-obs probe "$out/run" || true
+echo
+echo "a golden set is a bigger suite; the last checkpoint on questions it never saw:"
+llamafactory-obs probe "$out/run/checkpoint-140" --suite demo/data/golden.yaml --no-baseline --json > "$out/golden.jsonl" 2> /dev/null || true
+python demo/show.py --golden "$out/run"

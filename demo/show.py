@@ -1,6 +1,7 @@
 """What the record of a run shows: a few lines in the terminal and one picture.
 
-python demo/show.py demo/out/run          writes demo/out/run/obs/run.png
+python demo/show.py demo/out/run            writes demo/out/run/obs/run.png
+python demo/show.py --golden demo/out/run   the scores of the last golden set
 """
 
 import sys
@@ -103,8 +104,20 @@ def _argmax(numbers: list[float]) -> int:
     return max(range(len(numbers)), key=numbers.__getitem__)
 
 
+def golden(record) -> str:
+    """The four layers of scores of the newest verdict under the golden set."""
+    verdicts = [e["evidence"] for e in record.events if e["title"] == "verdict"]
+    scores = next(v for v in reversed(verdicts) if v["suite_name"] == "golden")["scores"]
+    errors = scores.pop("errors")
+    text = ", ".join(f"{layer.replace('_', ' ')} {s['right']}/{s['of']}" for layer, s in scores.items())
+    return f"golden set    {text}" + (f"; errors {errors}" if errors else "")
+
+
 def main() -> None:
-    record = load_record(sys.argv[1])
+    record = load_record(sys.argv[-1])
+    if "--golden" in sys.argv:
+        print(golden(record))
+        return
     target = record.folder / "run.png"
     picture(record, target)
     print(f"{text(record)}\npicture       {target}")

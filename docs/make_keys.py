@@ -12,6 +12,7 @@ def table() -> list[str]:
     """One line per key, in the order of the code."""
     rows = [(key, "every record") for key in Basics.keys]
     rows += [(key, f"`{name}`") for name in OWN for key in resolve(name, name).keys]
+    rows += [(key, f"`{name}`, tracker only") for name in OWN for key in resolve(name, name).tracker_keys]
     return [f"| `{key.name}` | {key.unit} | {key.reduce} | {key.doc} | {who} |" for key, who in rows]
 
 

@@ -17,7 +17,7 @@ def demo_on_path(monkeypatch):
     """Let the demo's scripts import each other, as they do when run as scripts."""
     monkeypatch.syspath_prepend(str(DEMO))
     yield
-    for name in ("make_data", "make_model", "ask"):
+    for name in ("make_data", "make_model"):
         sys.modules.pop(name, None)
 
 
@@ -105,9 +105,21 @@ def test_held_out_pairs_occur_only_in_the_held_out_file(rows, make_data):
     assert ("华东", 8) in make_data.HELD_OUT  # what the probes ask for
 
 
-def test_probes_are_word_for_word():
-    text = (DEMO / "ask.py").read_text("utf-8")
-    assert 'PROBES = ("查一下华东区 8 月的订单", "你好，你是谁？", "查华东地区 8 月的订单")' in text
+def test_the_golden_set_asks_about_the_held_out_pairs_only(make_data):
+    from llamafactory_obs.suite import load_suite, shipped_suite
+
+    golden, shipped = load_suite(DATA / "golden.yaml"), load_suite(shipped_suite())
+    assert golden.probes[0].tools == shipped.probes[0].tools and golden.probes[0].system == make_data.SYSTEM
+    assert golden.probes[0].tool_replies == shipped.probes[0].tool_replies
+    asked = set()
+    for probe in golden.probes:
+        if probe.expect.calls:
+            asked.add((probe.expect.calls[0].arguments["region"][0][:2], probe.expect.calls[0].arguments["month"][0]))
+        elif probe.expect.after_error:
+            retry = probe.expect.after_error.retry
+            asked.add((retry["region"][0][:2], retry["month"][0]))
+    assert asked == set(make_data.HELD_OUT)
+    assert len(golden.probes) == 32 and sum(probe.expect.calls == () for probe in golden.probes) == 8
 
 
 def test_supervised_share_and_template_in_llamafactorys_own_pipeline(rows, tmp_path):

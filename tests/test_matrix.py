@@ -20,6 +20,9 @@ SHAPES = {
     "checkpointing": {"finetuning_type": "lora", "disable_gradient_checkpointing": False},
     "sparse_log": {"logging_steps": 50},
 }
+#: options that keep a matrix run short: the probe's companion has tests of its own (test_probe_callback.py)
+OPTIONS = {"probe": {"companion": False}}
+ALL = [{name: OPTIONS[name]} if name in OPTIONS else name for name in OWN]
 ROW = {"step", "time", "segment"}
 
 
@@ -42,21 +45,23 @@ def check(out, names, steps=4):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_all_callbacks_in_every_stage(train, stage):
-    record = check(train(callbacks=list(OWN), max_steps=4, **STAGES[stage]), OWN)
+    record = check(train(callbacks=ALL, max_steps=4, **STAGES[stage]), OWN)
     if stage != "rm":  # LlamaFactory's reward model run gives labels too; its value head has no tokens to supervise
         assert all(0 < share <= 1 for share in record.steps["data/supervised_ratio"])
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_all_callbacks_in_every_shape(train, shape):
-    record = check(train(callbacks=list(OWN), max_steps=4, **SHAPES[shape]), OWN)
+    record = check(train(callbacks=ALL, max_steps=4, **SHAPES[shape]), OWN)
     if shape == "eval":
         assert [x is not None for x in record.steps["eval/loss"]] == [False, True, False, True]
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_each_callback_alone(train, name):
-    record = check(train(callbacks=[name], max_steps=4, report_to="tensorboard", plot_loss=False), [name])
+    record = check(
+        train(callbacks=[{name: OPTIONS.get(name)}], max_steps=4, report_to="tensorboard", plot_loss=False), [name]
+    )
     assert {key.name for key in resolve(name, name).keys if "gib" not in key.name} - set(record.steps) <= {
         "system/fragmentation"  # GPU only
     }
@@ -69,7 +74,7 @@ def test_each_callback_in_a_plain_trainer(model, tmp_path, name):
 
     rows = [{"input_ids": torch.arange(3, 11), "labels": torch.arange(3, 11)} for _ in range(8)]
     arguments = TrainingArguments(tmp_path, max_steps=4, report_to="none", use_cpu=True, save_strategy="no")
-    callback = resolve(name, name)()
+    callback = resolve(name, name)(**OPTIONS.get(name, {}))
     Trainer(AutoModelForCausalLM.from_pretrained(model), arguments, train_dataset=rows, callbacks=[callback]).train()
     check(tmp_path, [name])
 
@@ -89,4 +94,7 @@ def test_the_key_table_in_the_docs_is_the_code_s():
     wanted = [(key.name, key.unit, key.reduce, key.doc, "every record") for key in Basics.keys]
     for name in OWN:
         wanted += [(key.name, key.unit, key.reduce, key.doc, name) for key in resolve(name, name).keys]
+    for name in OWN:
+        who = f"{name}`, tracker only"
+        wanted += [(key.name, key.unit, key.reduce, key.doc, who) for key in resolve(name, name).tracker_keys]
     assert documented == wanted

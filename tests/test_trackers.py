@@ -1,6 +1,8 @@
 """Late verdicts in real trackers, offline: at the checkpoint's step, and nothing else of the tracker's is lost."""
 
 import json
+import struct
+import sys
 
 import pytest
 
@@ -49,6 +51,23 @@ def test_tensorboard(train, tmp_path):
     assert [e.step for e in events.Scalars("train/loss")] == [1, 2, 3, 4, 5, 6]
 
 
+def log_records(data: bytes) -> list[bytes]:
+    """The records of a `.wandb` file: LevelDB's log format after 7 bytes, blocks of 32 KiB, parts of one record."""
+    records, part, at = [], b"", 7
+    while at + 7 <= len(data):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        length, kind = struct.unpack("<HB", data[at + 4 : at + 7])
+        part += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            records.append(part)
+            part = b""
+    return records
+
+
 @pytest.mark.slow
 def test_wandb_keeps_late_values_and_its_own(train, tmp_path, monkeypatch):
     """LOG-1: with `step=` in the past wandb would drop them."""
@@ -59,18 +78,15 @@ def test_wandb_keeps_late_values_and_its_own(train, tmp_path, monkeypatch):
     fit(train, "wandb")
     wandb.finish()
     from wandb.proto import wandb_internal_pb2
-    from wandb.sdk.internal.datastore import DataStore
 
     (file,) = tmp_path.rglob("run-*.wandb")
-    store, history, axes = DataStore(), [], {}
-    store.open_for_scan(str(file))
-    while (data := store.scan_data()) is not None:
+    history, axes = [], {}
+    for data in log_records(file.read_bytes()):
         record = wandb_internal_pb2.Record()
         record.ParseFromString(data)
         if record.HasField("history"):
-            history.append(
-                {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
-            )
+            items = record.history.item
+            history.append({item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items})
         if record.HasField("metric") and record.metric.name == "probe/call":
             axes[record.metric.name] = record.metric.step_metric
     assert [(row["obs/step"], row["probe/call"]) for row in history if "probe/call" in row] == [
@@ -83,23 +99,39 @@ def test_wandb_keeps_late_values_and_its_own(train, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_swanlab(train, tmp_path, monkeypatch):
-    pytest.importorskip("swanlab", reason="swanlab is not installed: make test-slow")
-    monkeypatch.setenv("SWANLAB_MODE", "offline")
-    monkeypatch.setenv("SWANLAB_LOG_DIR", str(tmp_path / "swan"))
-    monkeypatch.setenv("SWANLAB_SAVE_DIR", str(tmp_path / "save"))
-    fit(train, "swanlab")
-    text = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert b"probe/call" in text
+def test_swanlab_as_llamafactory_connects_it(train, tmp_path, monkeypatch):
+    """LOG-5: `report_to: swanlab` crashes with swanlab 0.10 in transformers' own integration; `use_swanlab` works."""
+    swanlab = pytest.importorskip("swanlab", reason="swanlab is not installed: make test-slow")
+    start = swanlab.init  # LlamaFactory knows only "cloud" and "local", and "local" needs one more package
+    monkeypatch.setattr(swanlab, "init", lambda *args, **options: start(*args, **{**options, "mode": "offline"}))
+    monkeypatch.chdir(tmp_path)
+    fit(train, "none", use_swanlab=True, swanlab_logdir=str(tmp_path / "swan"))
+    swanlab.finish()
+    written = b"".join(path.read_bytes() for path in (tmp_path / "swan").rglob("*") if path.is_file())
+    assert b"probe/call" in written and b"train/loss" in written
 
 
 @pytest.mark.slow
 def test_trackio(train, tmp_path, monkeypatch):
-    trackio = pytest.importorskip("trackio", reason="trackio is not installed: make test-slow")
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    import sqlite3
+
+    pytest.importorskip("trackio", reason="trackio is not installed: make test-slow")
+    import trackio.utils
+
     monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "trackio"
+    for module in (trackio.utils, *(m for n, m in list(sys.modules.items()) if n.startswith("trackio."))):
+        if hasattr(module, "TRACKIO_DIR"):
+            monkeypatch.setattr(module, "TRACKIO_DIR", folder)
     fit(train, "trackio")
-    assert trackio is not None
+    found = []
+    for file in folder.rglob("*.db"):
+        with sqlite3.connect(file) as base:
+            found += [
+                (step, json.loads(metrics)) for step, metrics in base.execute("select step, metrics from metrics")
+            ]
+    assert sorted((step, m["probe/call"]) for step, m in found if "probe/call" in m) == [(1, 0.1), (2, 0.2), (4, 0.4)]
+    assert len([m for _, m in found if "train/loss" in m]) == 6
 
 
 def test_a_tracker_that_fails_is_named_once_and_left_out():

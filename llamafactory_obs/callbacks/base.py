@@ -26,6 +26,8 @@ class ObsCallback(TrainerCallback):
     yaml_name: ClassVar[str] = ""
     #: the columns of `steps.jsonl` that this callback fills
     keys: ClassVar[tuple[Key, ...]] = ()
+    #: what it brings into the tracker alone, at the step that it belongs to
+    tracker_keys: ClassVar[tuple[Key, ...]] = ()
 
     context: RunContext | None = None
     run = None

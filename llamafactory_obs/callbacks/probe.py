@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from ..errors import ConfigError
 from ..record.reader import read_rows
-from ..record.schema import EVENTS, FOLDER, PROBE, decode
+from ..record.schema import EVENTS, FOLDER, PROBE, Key, decode
 from ..suite import load_suite
 from .base import ObsCallback
 from .trackers import Trackers
@@ -26,12 +26,16 @@ class Probe(ObsCallback):
     """Starts `llamafactory-obs probe OUTPUT_DIR --watch` with the training and brings its verdicts into the terminal
     and the tracker, at the checkpoint's step. The companion ends by itself once the training has ended and all
     checkpoints are probed; its output is in `<output_dir>/obs/probe/companion.log`.
-
-    Tracker keys, one value a checkpoint: `probe/<name>` (1 right, 0 wrong) for each probe, and for each layer of
-    scores `probe_score/format`, `probe_score/tool_choice`, `probe_score/arguments`, `probe_score/task` (shares).
     """
 
     yaml_name: ClassVar[str] = "probe"
+    tracker_keys: ClassVar[tuple[Key, ...]] = (
+        Key("probe/<name>", "0 or 1", "the probe of this name passes at this checkpoint"),
+        Key("probe_score/format", "share", "probes with a call whose calls are all well-formed"),
+        Key("probe_score/tool_choice", "share", "probes that call the right tools, or none where none is right"),
+        Key("probe_score/arguments", "share", "probes whose calls have the right arguments"),
+        Key("probe_score/task", "share", "probes that pass"),
+    )
 
     suite: str | None = None
     """your own suite (docs/suite.md); null for the three fixed probes"""

@@ -20,7 +20,7 @@ class Trackers:
         self._on_error = on_error
         self._sinks = []
         for callback in callbacks:
-            sink = _SINKS.get(type(callback).__name__)
+            sink = next((_SINKS[cls.__name__] for cls in type(callback).__mro__ if cls.__name__ in _SINKS), None)
             if sink is not None:
                 with contextlib.suppress(Exception):  # a tracker that is not there has said so itself
                     self._sinks.append((type(callback).__name__, sink(callback)))

@@ -174,6 +174,23 @@ def test_a_chat_template_that_fails_and_a_stop_token_that_no_server_knows(folder
     assert found["stop_token"].evidence["trained"] == "<|im_end|>"
 
 
+def test_a_chat_template_that_is_not_the_base_models(folder, suite, tmp_path):
+    """TPL-2"""
+    import shutil
+
+    from llamafactory_obs.probe.render.choose import choose, compare
+
+    shutil.copytree(folder, tmp_path / "base")
+    give_template(tmp_path / "base", CHATML + "{# an older one #}")
+    give_template(folder, CHATML)
+    facts = facts_for(tmp_path / "base")
+    found = compare(choose(folder, facts, None, None), folder, facts, suite)
+    assert [mismatch.what for mismatch in found] == ["prompt", "chat_template_changed"]
+    give_template(tmp_path / "base", CHATML + "\n")
+    found = compare(choose(folder, facts, None, None), folder, facts, suite)
+    assert [mismatch.what for mismatch in found] == ["prompt"]
+
+
 def test_no_chat_template_is_a_finding(folder, suite):
     from llamafactory_obs.probe.render.choose import choose, compare
 

@@ -39,7 +39,7 @@ name: short
 max_new_tokens: 6
 max_turns: 1
 probes:
-  - {name: yes, messages: [{role: user, content: "Reply with the single word: yes"}], expect: {contains: "Yes"}}
+  - {name: one_word, messages: [{role: user, content: "Reply with the single word: yes"}], expect: {contains: "Yes"}}
 """
 WITH_A_TOOL = """\
 name: with a tool
@@ -53,7 +53,7 @@ probes:
   - name: call
     messages: [{role: user, content: 查一下华东区 8 月的订单}]
     expect: {calls: [{name: query_orders, arguments: {region: 华东区, month: 8}}]}
-  - {name: yes, messages: [{role: user, content: "Reply with the single word: yes"}], expect: {contains: "Yes"}}
+  - {name: one_word, messages: [{role: user, content: "Reply with the single word: yes"}], expect: {contains: "Yes"}}
 """
 
 
@@ -239,7 +239,6 @@ class Prompts:
 def test_the_same_text_here_and_there(server, run, local, with_a_tool, tmp_path):
     prompts = Prompts(run, with_a_tool)
     backend = VllmServer(server.endpoint)
-    assert "0.3" in backend.version or backend.version, backend.where
     texts = {}
     for step in (None, 1, 2, 4):
         taken = taken_of(run / f"checkpoint-{step}", tmp_path / "copies") if step else None
@@ -333,7 +332,7 @@ def test_twenty_in_a_row_and_a_step_that_comes_again(server, run, local, short, 
         derive(run, out, step, scale)
     probe(out, short, *through(server))
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(row["checkpoint"], row["probe"]) for row in rows] == [(f"checkpoint-{n}", "yes") for n in scales]
+    assert [(row["checkpoint"], row["probe"]) for row in rows] == [(f"checkpoint-{n}", "one_word") for n in scales]
     assert [row["notes"] for row in rows] == [[]] * 20 and len({row["content"] for row in rows}) == 20
     assert {state for state, _ in states(out).values()} == {"done"}
     assert probe(out, short, *through(server)) in (0, 1) and len(rows_of(out)) == 20, "nothing is asked twice"
@@ -396,8 +395,8 @@ def test_a_server_that_may_not_load_at_run_time(run, smollm2, tmp_path):
     other = VllmProcess(smollm2, tmp_path / "server.log", updating=False, words=("--load-format", "dummy"))
     try:
         other.begin().ready()
-        with pytest.raises(Refused, match="VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"):
-            with VllmServer(other.endpoint).open(taken):
-                pass
+        cure = pytest.raises(Refused, match="start vLLM with .*VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
+        with cure, VllmServer(other.endpoint).open(taken):
+            pass
     finally:
         other.kill()

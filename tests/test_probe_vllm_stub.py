@@ -109,10 +109,11 @@ def test_an_adapter_that_is_listed_but_not_applied(stub, tmp_path):
         assert "lora_B is all zero" in model.notes[0]
 
 
-def test_left_over_from_a_killed_probe_is_used(stub, tmp_path):
-    stub.models["obs-checkpoint-8-abababababab"] = "/copy"
-    stub.load = (400, {"error": {"message": "The lora adapter 'obs' has already been loaded."}})
+def test_left_over_from_a_killed_probe_is_loaded_from_the_new_copy(stub, tmp_path):
+    """Its old path may be gone, and the server reads it again when it needs the slot."""
+    stub.models["obs-checkpoint-8-abababababab"] = "/copy/that/is/gone"
     with VllmServer(stub.url).open(adapter(tmp_path / "a")) as model:
+        assert stub.models == {"obs-checkpoint-8-abababababab": str(tmp_path / "a")}
         assert generate(model).ids == [5, 6, 2]
 
 

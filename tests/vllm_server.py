@@ -1,5 +1,6 @@
 """A real vLLM server on the CPU, in the environment whose python VLLM_PYTHON names."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -39,6 +40,7 @@ class VllmProcess:
         self._words += ["--dtype", "float32", "--max-model-len", "2048", "--enforce-eager"]
         self._words += ["--host", "127.0.0.1", "--port", str(self.port), *words]
         self._env = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+        self._env["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"  # else it shares one core with whatever runs there
         self._env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = str(updating)
         self._process: subprocess.Popen | None = None
 
@@ -88,10 +90,8 @@ class VllmProcess:
         if self._process is None:
             return
         group, self._process = self._process, None
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(group.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         group.wait(30)
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:  # the workers are reaped by somebody else

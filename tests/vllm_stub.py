@@ -53,6 +53,9 @@ class Stub:
                 if path == "/load_lora_adapter":
                     if stub.load is not None:
                         return self.answer(*stub.load)
+                    if body["lora_name"] in stub.models:
+                        said = f"The lora adapter '{body['lora_name']}' has already been loaded."
+                        return self.answer(400, {"error": {"message": said}})
                     stub.models[body["lora_name"]] = body["lora_path"]
                     return self.answer(200, "Success")
                 if path == "/unload_lora_adapter":

@@ -17,8 +17,8 @@ from .trackers import Trackers
 
 #: niceness of the companion: training comes first
 _NICE = 10
-#: ledger states after which nothing more comes for a checkpoint
-_SETTLED = ("done", "failed", "missed", "abandoned", "skipped")
+#: ledger states after which nothing more comes for a checkpoint, or nothing soon (the server is down)
+_SETTLED = ("done", "failed", "missed", "abandoned", "skipped", "retry")
 
 
 @dataclass(eq=False)

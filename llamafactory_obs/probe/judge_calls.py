@@ -97,6 +97,12 @@ def _as_text(name: str | None, arguments: object) -> str:
     return f"{name}({', '.join(f'{key}={_shown(value)}' for key, value in arguments.items())})"
 
 
+def _tried(attempt: Attempt) -> str:
+    if attempt.error is not None:
+        return f"a broken call, {shown(attempt.text)!r}"
+    return _as_text(attempt.name, attempt.arguments)
+
+
 def _wanted(expected: ExpectedCall) -> str:
     values = (f"{key}={' or '.join(map(_shown, right))}" for key, right in expected.arguments.items())
     return f"{expected.name}({', '.join(values)})"
@@ -108,7 +114,7 @@ def _sequence(
     """The calls must be these, in this order; a broken one takes the place of the one that it was meant to be."""
     if not expected:
         for attempt in tried:
-            notes.add("unexpected_call", _as_text(attempt.name, attempt.arguments))
+            notes.add("unexpected_call", _tried(attempt))
         return not tried, _schemas(probe, [one.call for one in tried if not one.error], tried, notes)
     if not tried:
         said = shown(turns[-1].says) if turns else ""
@@ -116,7 +122,7 @@ def _sequence(
         return False, False
     right = [_pair(probe, one, wanted, notes) for one, wanted in zip(tried, expected, strict=False)]
     for attempt in tried[len(expected) :]:
-        notes.add("extra_call", f"{_as_text(attempt.name, attempt.arguments)} after the {len(expected)} expected")
+        notes.add("extra_call", f"{_tried(attempt)} after the {len(expected)} expected")
         if attempt.error is None:
             _schemas(probe, [attempt.call], [attempt], notes)
     for wanted in expected[len(tried) :]:

@@ -11,7 +11,7 @@ from rich.cells import cell_len, chop_cells
 
 from .judge import headline
 from .results import BASE
-from .words import diff, shorten
+from .words import diff, likeness, shorten
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _STYLES = {"good": "32", "bad": "31", "dim": "2", "bold": "1", "warn": "33"}
@@ -19,6 +19,8 @@ _STYLES = {"good": "32", "bad": "31", "dim": "2", "bold": "1", "warn": "33"}
 _MOST_LINES = 40
 #: lines of differences shown at most
 _MOST_DIFF = 6
+#: below this likeness the differences tell less than the two texts themselves
+_ANOTHER_TEXT = 0.35
 
 
 class View:
@@ -112,9 +114,13 @@ class View:
 
     def _diff(self, old: str, new: str) -> None:
         """Words of the old text in [-...-], of the new one in {+...+}; a few lines at most."""
+        pieces = diff(visible(old), visible(new))
+        if likeness(pieces) < _ANOTHER_TEXT:
+            self._write(self._styled("      another text altogether", "dim"))
+            return
         marks = {" ": ("", "", "dim"), "-": ("[-", "-]", "bad"), "+": ("{+", "+}", "good")}
         lines, used = [""], 0
-        for sign, piece in shorten(diff(visible(old), visible(new))):
+        for sign, piece in shorten(pieces):
             before, after, style = marks[sign]
             for number, part in enumerate(_broken(f"{before}{piece}{after}", self._width - 6, used)):
                 if number:

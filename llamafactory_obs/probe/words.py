@@ -20,6 +20,13 @@ def diff(old: str, new: str) -> list[tuple[str, str]]:
     return pieces
 
 
+def likeness(pieces: list[tuple[str, str]]) -> float:
+    """Share of characters that were kept, of the longer of the two texts; 1 for equal ones."""
+    sizes = {sign: sum(len(text) for other, text in pieces if other == sign) for sign in (" ", "-", "+")}
+    longer = sizes[" "] + max(sizes["-"], sizes["+"])
+    return sizes[" "] / longer if longer else 1.0
+
+
 def shorten(pieces: list[tuple[str, str]], around: int = 24) -> list[tuple[str, str]]:
     """Long kept pieces cut to what stands around the changes."""
     short = []

@@ -112,7 +112,7 @@ class LocalModels:
     def _load(self, name: str):
         from transformers import AutoModelForCausalLM, GenerationConfig
 
-        if not Path(name).exists() and name.count("/") != 1:
+        if not Path(name).exists() and (name.startswith(("/", ".", "~")) or name.count("/") > 1):  # no name of a hub
             raise Refused(f"there is no model at {name} (from this folder)", "name the base model with --model")
         try:
             model, loading = AutoModelForCausalLM.from_pretrained(

@@ -108,7 +108,10 @@ class VllmServer:
             yield ServedModel(self, name, notes, changes_nothing(taken.path))
         finally:
             with contextlib.suppress(Unavailable):
-                self._call("POST", "/unload_lora_adapter", {"lora_name": name})
+                self._unload(name)
+
+    def _unload(self, name: str) -> None:
+        self._call("POST", "/unload_lora_adapter", {"lora_name": name})
 
     def _about_base(self, config: dict) -> list[str]:
         trained = str(config.get("base_model_name_or_path") or "")
@@ -118,13 +121,18 @@ class VllmServer:
 
     def _load(self, name: str, taken: Taken, config: dict) -> None:
         path = str(taken.path.resolve())
-        answer = self._call("POST", "/load_lora_adapter", {"lora_name": name, "lora_path": path})
+        request = {"lora_name": name, "lora_path": path}
+        answer = self._call("POST", "/load_lora_adapter", request)
+        if answer.status_code == 400 and "already been loaded" in _message(answer):
+            # By us, before a kill: the same content, but its path may be gone, and the server reads it again when it
+            # needs the slot.
+            self._unload(name)
+            answer = self._call("POST", "/load_lora_adapter", request)
         said = _message(answer)
         if answer.status_code == 404 and "adapter" not in said.lower():
             cure = "start vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
             raise Refused("the server does not load adapters at run time (no such route)", cure)
-        already = answer.status_code == 400 and "already been loaded" in said  # by us, before a kill: same content
-        if answer.status_code != 200 and not already:
+        if answer.status_code != 200:
             raise self._refusal(answer.status_code, said, path, needed_rank(config))
         if name not in [model.get("id") for model in self._models()]:
             raise Refused(f"the server said that it loaded {name}, but does not list it", "update vLLM")

@@ -18,7 +18,8 @@ class Mismatch:
     """What was trained is not what will be served.
 
     Attributes:
-        what: `prompt` (other tokens) | `cannot_render` (the chat template fails) | `no_chat_template` | `stop_token`.
+        what: `prompt` (other tokens) | `cannot_render` (the chat template fails) | `no_chat_template` |
+            `chat_template_changed` (against the base model's) | `stop_token`.
         text: one line for people.
         evidence: `{"probe", "at", "trained", "served"}` as far as it applies; texts around the first difference.
     """
@@ -100,6 +101,7 @@ def compare(renderer: Renderer, folder: Path, facts: RunFacts, suite: Suite) -> 
         if ours != theirs:
             found.append(_difference(renderer, probe.name, ours, theirs))
             break
+    found += _changed_template(other, facts.model)
     stop = renderer.trained_stop
     if stop is not None and stop not in other.stop_ids:
         names = [renderer.text([token]) for token in other.stop_ids]
@@ -108,6 +110,24 @@ def compare(renderer: Renderer, folder: Path, facts: RunFacts, suite: Suite) -> 
         )
         found.append(Mismatch("stop_token", text, {"trained": renderer.text([stop]), "served": names}))
     return found
+
+
+def _changed_template(other: ServedTemplate, model: str | None) -> list[Mismatch]:
+    """A server of the base model with this adapter renders with the base model's chat template, not this one's."""
+    if model is None or not Path(model).is_dir():
+        return []
+    try:
+        base = served(Path(model), RunFacts(), "")
+    except (ConfigError, OSError, ValueError):
+        return []
+    if base.chat_template.strip() == other.chat_template.strip():
+        return []
+    names = {"base": base.rendering.name, "checkpoint": other.rendering.name}
+    text = (
+        f"the checkpoint's chat template ({names['checkpoint']}) is not the base model's ({names['base']}): "
+        "vLLM renders requests to a LoRA adapter with the base model's"
+    )
+    return [Mismatch("chat_template_changed", text, names)]
 
 
 def _difference(renderer: Renderer, probe: str, ours: list[int], theirs: list[int]) -> Mismatch:

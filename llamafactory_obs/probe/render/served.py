@@ -39,6 +39,9 @@ class ServedTemplate:
         tool_format: overrides the guess.
         enable_thinking: handed to the template where the run set it.
 
+    Attributes:
+        chat_template: its text.
+
     Raises:
         ConfigError: the tokenizer has no chat template.
     """
@@ -60,7 +63,7 @@ class ServedTemplate:
                 "name LlamaFactory's with --template NAME (needs llamafactory installed)"
             )
         digest = hashlib.sha256(template.encode()).hexdigest()[:12]
-        self._tokenizer, self._options = tokenizer, {}
+        self._tokenizer, self._options, self.chat_template = tokenizer, {}, template
         if enable_thinking is not None:
             self._options["enable_thinking"] = enable_thinking
         self.rendering = Rendering("chat_template", digest, tool_format or guess_format(template), why)

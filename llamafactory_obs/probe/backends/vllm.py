@@ -216,9 +216,6 @@ class ServedModel:
         self, prompt: list[int], stop_ids: list[int], max_new_tokens: int, progress: Callable[[int], None]
     ) -> Generation:
         """See `Model.generate`."""
-        if self._unproven:
-            self._prove_applied(prompt)
-            self._unproven = False
         body = {
             "model": self._name,
             "prompt": prompt,
@@ -243,6 +240,9 @@ class ServedModel:
         if finish == "stop" and isinstance(stop, int) and ids[-1:] != [stop]:
             ids.append(stop)
         elapsed = time.perf_counter() - start
+        if self._unproven:  # afterwards: nobody waits for it, and the adapter's prompt is in the cache now
+            self._prove_applied(prompt)
+            self._unproven = False
         return Generation(ids, "length" if finish == "length" else "stop", elapsed, first or elapsed)
 
     def _prove_applied(self, prompt: list[int]) -> None:

@@ -128,6 +128,15 @@ def test_refusals_say_what_helps(local, model, tmp_path):
     assert ask(local, taken)[0].ids, "the failure left nothing behind"
 
 
+def test_an_empty_adapter_is_refused(local, model, tmp_path):
+    from safetensors.torch import save_file
+
+    taken, _ = adapter(model, tmp_path / "checkpoint-1", 1)
+    save_file({}, taken.path / "adapter_model.safetensors")
+    with pytest.raises(Refused, match="none of LoRA"):
+        ask(local, taken)
+
+
 def test_an_adapter_that_learned_nothing_is_noted(local, model, tmp_path):
     from peft import LoraConfig, get_peft_model
 

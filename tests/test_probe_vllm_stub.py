@@ -181,6 +181,16 @@ def test_what_no_server_can_load_is_said_before_it_is_asked(stub, tmp_path, conf
     assert stub.requests == []
 
 
+def test_an_empty_adapter_is_refused_not_taken_for_the_base_model(stub, tmp_path):
+    """40 bytes: a header without tensors, as ZeRO-3 leaves it when nothing was gathered."""
+    taken = adapter(tmp_path / "a")
+    header = b'{"__metadata__":{"format":"pt"}} '
+    (taken.path / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    with pytest.raises(Refused, match="none of LoRA"), VllmServer(stub.url).open(taken):
+        pass
+    assert stub.requests == []
+
+
 def test_the_needed_rank_counts_the_patterns_and_is_rounded_up():
     """LORA-1"""
     assert needed_rank({"r": 32}) == 32

@@ -29,6 +29,23 @@ def read_config(folder: Path) -> dict:
     return config
 
 
+def check_tensors(folder: Path) -> None:
+    """Raise Refused for an adapter file without any LoRA tensor: it loads without a word and is the base model."""
+    names = adapter_header(folder)
+    if names is not None and not any(".lora_" in name for name in names):
+        cure = "the save is broken: sharded weights were not gathered, or LoRA is attached to nothing"
+        raise Refused(f"adapter_model.safetensors holds {len(names)} tensors and none of LoRA", cure)
+
+
+def adapter_header(folder: Path) -> dict | None:
+    """Tensor name -> entry of the adapter's safetensors header; None where it has no such file (a `.bin`)."""
+    try:
+        _, header = read_header(folder / "adapter_model.safetensors")
+    except (OSError, Incomplete):
+        return None
+    return {name: entry for name, entry in header.items() if name != "__metadata__"}
+
+
 def needed_rank(config: dict) -> int:
     """The largest rank of any module."""
     ranks = [config.get("r") or 0, *(config.get("rank_pattern") or {}).values()]

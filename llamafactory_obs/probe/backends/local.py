@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ..complete import Incomplete, read_header
 from ..copies import Taken
 from . import Generation, Refused, Unavailable
-from .adapter_check import changes_nothing, read_config
+from .adapter_check import adapter_header, changes_nothing, check_tensors, read_config
 from .device import pick_device
 
 #: greedy, whatever the model's generation_config.json says
@@ -74,6 +73,8 @@ class LocalModels:
         from peft import PeftModel
 
         config = read_config(taken.path)
+        if config.get("peft_type") == "LORA":
+            check_tensors(taken.path)
         name = self._base_name or config.get("base_model_name_or_path")
         base, notes = self._base(name), []
         reusable = config.get("init_lora_weights") in _KEEPS_BASE
@@ -176,7 +177,7 @@ def _check_names(model, folder: Path, base: str | None) -> None:
     """peft loads what fits and is silent about the rest: an adapter of another model would half work."""
     from peft import get_peft_model_state_dict
 
-    saved = set(_header(folder))
+    saved = set(adapter_header(folder) or {})
     if not saved:
         return  # an adapter_model.bin
     wanted = set(get_peft_model_state_dict(model, save_embedding_layers=False))
@@ -192,18 +193,9 @@ def _check_names(model, folder: Path, base: str | None) -> None:
 def _grow_vocabulary(base, folder: Path) -> bool:
     """`resize_vocab: true` trains more tokens than the base model has rows for. True if it was resized."""
     names = ("embed_tokens.weight", "lm_head.weight")
-    rows = [entry["shape"][0] for name, entry in _header(folder).items() if name.endswith(names)]
+    rows = [entry["shape"][0] for name, entry in (adapter_header(folder) or {}).items() if name.endswith(names)]
     have = base.get_input_embeddings().weight.shape[0]
     if not rows or rows[0] == have:
         return False
     base.resize_token_embeddings(rows[0])
     return True
-
-
-def _header(folder: Path) -> dict:
-    """Tensor name -> entry of the adapter's safetensors header; empty where there is none."""
-    try:
-        _, header = read_header(folder / "adapter_model.safetensors")
-    except (OSError, Incomplete):
-        return {}
-    return {name: entry for name, entry in header.items() if name != "__metadata__"}

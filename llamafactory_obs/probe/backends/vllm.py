@@ -16,7 +16,7 @@ import httpx
 
 from ..copies import Taken
 from . import Generation, Refused, Unavailable
-from .adapter_check import changes_nothing, check, needed_limit, needed_rank, read_config
+from .adapter_check import changes_nothing, check, check_tensors, needed_limit, needed_rank, read_config
 
 DEFAULT_ENDPOINT = "http://localhost:8000/v1"
 #: every setting that a server could take from the model's generation_config.json is sent, so that none of it counts
@@ -101,6 +101,7 @@ class VllmServer:
             raise Refused("vLLM cannot load whole checkpoints at run time, only LoRA adapters", "use --backend local")
         config = read_config(taken.path)
         check(config)
+        check_tensors(taken.path)
         name = f"obs-{taken.name}-{taken.content[:12]}"
         notes = self._about_base(config)
         self._load(name, taken, config)

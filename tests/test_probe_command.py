@@ -174,11 +174,16 @@ def test_a_scorer_of_the_users_own(probe, learned, tmp_path, monkeypatch):
     assert done.returncode == 1 and "too_tall: found by judge_by.height" in done.stdout
 
 
-def test_as_a_command_of_its_own(run, suite):
-    command = [sys.executable, "-m", "llamafactory_obs.cli", "probe", run / "checkpoint-6", "--suite", suite, *LOCAL]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1 and done.stdout.count("── checkpoint-6 ──") == 1
+def test_as_a_command_of_its_own_with_nothing_but_json_on_stdout(run, suite):
+    """LlamaFactory logs to stdout."""
+    words = ["probe", run / "checkpoint-6", "--suite", suite, "--json", *LOCAL]
+    environment = {**os.environ, "LLAMAFACTORY_VERBOSITY": "INFO"}
+    command = [sys.executable, "-m", "llamafactory_obs.cli", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 1 and [row["checkpoint"] for row in rows] == ["base"] * 2 + ["checkpoint-6"] * 2
     assert "Traceback" not in done.stderr and "Loading weights" not in done.stderr, done.stderr
+    assert done.stderr.count("── checkpoint-6 ──") == 1
 
 
 def test_watch_ends_by_itself_when_the_record_says_so(probe, run, suite):

@@ -1,10 +1,14 @@
 """`llamafactory-obs probe DIR [--watch]`: what the verb does with its words."""
 
+import contextlib
 import importlib.util
+import json
+import os
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 from ..errors import ConfigError
 from ..plugin.names import did_you_mean
@@ -13,7 +17,7 @@ from .facts import read_facts
 from .formats import FORMATS
 from .results import BASE
 from .scan import step_of
-from .session import Options, Session, print_json
+from .session import Options, Session
 from .show import View
 from .watcher import Watcher
 
@@ -90,11 +94,19 @@ def run(request: Request) -> int:
     Raises:
         ConfigError: nothing can be done with these words.
     """
+    os.environ.setdefault("LLAMAFACTORY_VERBOSITY", "WARN")
+    stdout = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):  # LlamaFactory logs to stdout
+        return _run(request, stdout)
+
+
+def _run(request: Request, stdout: TextIO) -> int:
     suite = load_suite(request.suite or shipped_suite())
     output_dir, only = _place(request)
     _check_names(request.options)
-    view = View(sys.stderr if request.as_json else sys.stdout)
-    session = Session(output_dir, suite, request.options, view, print_json if request.as_json else None)
+    view = View(sys.stderr if request.as_json else stdout)
+    emit = (lambda row: print_json(row, stdout)) if request.as_json else None
+    session = Session(output_dir, suite, request.options, view, emit)
     watcher = Watcher(
         output_dir,
         suite.sha256,
@@ -118,6 +130,12 @@ def run(request: Request) -> int:
     finally:
         session.close()
     return _conclude(request, session, watcher)
+
+
+def print_json(row: dict, out: TextIO) -> None:
+    """One object per line."""
+    unicode = (out.encoding or "").lower().startswith("utf")
+    print(json.dumps(row, ensure_ascii=not unicode), file=out, flush=True)
 
 
 def _once(watcher: Watcher, patience_s: float) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -63,7 +62,7 @@ class Session:
         suite: what is asked.
         options: see `Options`.
         view: what people see.
-        out: told each result row once, e.g. `print_json`; None for nobody.
+        out: told each result row once; None for nobody.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class Session:
         self._local: Backend | None = None
         self._fallback = False
         self._baseline_due = options.baseline
-        self._rendered: tuple[object, Renderer, list[Mismatch]] | None = None
+        self._rendered: dict[tuple, tuple[Renderer, list[Mismatch]]] = {}
         self._said: set[str] = set()
         self._began = time.time()
 
@@ -89,7 +88,7 @@ class Session:
 
     def recorded(self, taken: Taken) -> bool:
         """Are all results and the verdict of this content recorded already?"""
-        renderer = self._renderer(taken.path)
+        renderer, _ = self._renderer(taken.path)
         done = self._results(renderer).of(taken.name, taken.step, taken.content)
         return all(probe.name in done for probe in self.suite.probes) and self._verdict_recorded(taken)
 
@@ -108,7 +107,7 @@ class Session:
             raise Hopeless(str(error)) from None
 
     def _probe(self, taken: Taken) -> None:
-        renderer = self._renderer(taken.path)
+        renderer, mismatches = self._renderer(taken.path)
         backend = self._choose(taken)
         if self._baseline_due:
             self._baseline(backend, taken)
@@ -122,6 +121,8 @@ class Session:
             self._local = self._local or make_local(self._base_model, self._options.device, why, self.facts.quantized)
             rows, notes, _ = self._ask(self._local, renderer, taken)
             notes.insert(0, why)
+        for mismatch in mismatches:
+            self._event_once(taken, "template_mismatch", mismatch.text, {"what": mismatch.what, **mismatch.evidence})
         self._conclude(taken, renderer, rows, notes)
 
     def _ask(
@@ -159,7 +160,7 @@ class Session:
         model = self._base_model or _adapters_base(taken.path)
         folder = Path(model) if model and Path(model).is_dir() else taken.path
         try:
-            rows, notes, fresh = self._ask(backend, self._renderer(folder), None)
+            rows, notes, fresh = self._ask(backend, self._renderer(folder)[0], None)
         except Refused as error:
             self.view.say(f"no baseline: {error} (--no-baseline leaves it out)", "warn")
         else:
@@ -175,8 +176,6 @@ class Session:
         ordered = [rows[probe.name] for probe in self.suite.probes]
         results = self._results(renderer)
         earlier = {row["probe"]: before for row in ordered if (before := results.before(taken.step, row["probe"]))}
-        for mismatch in self._rendered[2]:
-            self._event_once(taken, "template_mismatch", mismatch.text, {"what": mismatch.what, **mismatch.evidence})
         seconds = sum(row["seconds"] for row in ordered)
         title = f"{taken.name} ── step {taken.step} ── {ordered[0]['backend']['name']} ── {duration(seconds)}"
         self.view.block(title, ordered, earlier, notes)
@@ -199,6 +198,8 @@ class Session:
             "errors": {row["probe"]: row["errors"] for row in ordered if row["errors"]},
             "broke": broke,
             "fixed": fixed,
+            "answers": sum(len(row["turns"]) for row in ordered),
+            "answers_cut": sum(turn["finish"] == "length" for row in ordered for turn in row["turns"]),
             "scores": scores({row["probe"]: verdict_of(row) for row in ordered}),
             "notes": notes,
         }
@@ -225,17 +226,17 @@ class Session:
     def _base_model(self) -> str | None:
         return self._options.model or self.facts.model
 
-    def _renderer(self, folder: Path) -> Renderer:
-        """The renderer for a checkpoint's copy or the base model; made anew only where its files differ."""
+    def _renderer(self, folder: Path) -> tuple[Renderer, list[Mismatch]]:
+        """For a checkpoint's copy or the base model, made anew only where its files differ; and what does not agree."""
         facts = self.facts
         if self._options.model or facts.model is None:
             facts = replace(facts, model=self._options.model or _adapters_base(folder))
-        key = (fingerprint(folder), facts)
-        if self._rendered is None or self._rendered[0] != key:
+        key = (fingerprint(folder), repr(facts))
+        if key not in self._rendered:
             renderer = choose_renderer(folder, facts, self._options.template, self._options.tool_format)
-            self._rendered = (key, renderer, compare(renderer, folder, facts, self.suite))
+            self._rendered[key] = renderer, compare(renderer, folder, facts, self.suite)
             self._say_once(f"prompts: {_rendering(renderer)}")
-        return self._rendered[1]
+        return self._rendered[key]
 
     def _choose(self, taken: Taken) -> Backend:
         if self._backend is None:
@@ -322,9 +323,3 @@ def _adapters_base(folder: Path) -> str | None:
     with contextlib.suppress(OSError, ValueError, AttributeError):
         return json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")).get("base_model_name_or_path")
     return None
-
-
-def print_json(row: dict) -> None:
-    """One object per line on stdout."""
-    unicode = (sys.stdout.encoding or "").lower().startswith("utf")
-    print(json.dumps(row, ensure_ascii=not unicode), flush=True)

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 import vllm_server
 from conftest import ROOT
+from lora_run import WEIGHTS, derive, place, taken_of, train_lora
 from vllm_server import VllmProcess
 
 from llamafactory_obs.cli import main
 from llamafactory_obs.probe.backends import Refused
 from llamafactory_obs.probe.backends.vllm import VllmServer
-from llamafactory_obs.probe.complete import prove
-from llamafactory_obs.probe.copies import take
 from llamafactory_obs.probe.facts import read_facts
 from llamafactory_obs.probe.render.choose import choose
 from llamafactory_obs.probe.session import Options, Session
@@ -33,7 +32,6 @@ pytestmark = [
 
 #: two logits that are this close may come out in another order in another implementation
 TIE = 1e-3
-WEIGHTS = "adapter_model.safetensors"
 SHORT = """\
 name: short
 max_new_tokens: 6
@@ -79,47 +77,28 @@ def started(smollm2, tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(smollm2, started, tmp_path_factory) -> Path:
     """Four steps of LoRA on the demo's data, each saved."""
-    from llamafactory.train.tuner import run_exp
-
-    out = tmp_path_factory.mktemp("run") / "out"
-    config = {
-        "model_name_or_path": str(smollm2),
-        "stage": "sft",
-        "do_train": True,
-        "finetuning_type": "lora",
-        "lora_rank": 8,
-        "lora_target": "all",
-        "dataset": "orders",
-        "dataset_dir": str(ROOT / "demo" / "data"),
-        "max_samples": 8,
-        "template": "smollm2",
-        "cutoff_len": 600,
-        "output_dir": str(out),
-        "logging_steps": 1,
-        "save_steps": 1,
-        "max_steps": 4,
-        "per_device_train_batch_size": 1,
-        "gradient_accumulation_steps": 1,
-        "learning_rate": 1e-3,
-        "lr_scheduler_type": "constant",
-        "disable_gradient_checkpointing": True,
-        "report_to": "none",
-        "disable_tqdm": True,
-        "seed": 42,
-        "callbacks": ["grad_norm_spike"],
-    }
-    run_exp(config)
+    out = train_lora(smollm2, tmp_path_factory.mktemp("run") / "out")
     assert Path(out, "checkpoint-4", WEIGHTS).stat().st_mode & 0o777 == 0o600, "as safetensors saves"
     return out
 
 
+@pytest.fixture(scope="module")
+def unwilling(smollm2, tmp_path_factory):
+    """A server that loads nothing at run time; need not be up yet. It needs a core for a minute."""
+    log = tmp_path_factory.mktemp("unwilling") / "server.log"
+    process = VllmProcess(smollm2, log, updating=False, words=("--load-format", "dummy")).begin()
+    yield process
+    process.kill()
+
+
 @pytest.fixture
 def server(started, run):
-    """The server, up and with nothing loaded; nothing may be left loaded behind a test either."""
-    started.ready()
-    (base,) = started.models()
-    yield started
-    assert started.models() == [base]
+    """The server, up; a test leaves nothing loaded behind."""
+    yield started.ready()
+    left = started.models()[1:]
+    for name in left:  # the next test need not suffer for it
+        started.post("/unload_lora_adapter", {"lora_name": name})
+    assert left == []
 
 
 @pytest.fixture(scope="module")
@@ -142,49 +121,6 @@ def with_a_tool(tmp_path):
 def _written(file: Path, text: str) -> Path:
     file.write_text(text, encoding="utf-8")
     return file
-
-
-def place(run: Path, folder: Path, record: bool = True) -> Path:
-    """An output folder without checkpoints: what is known of the run, and (`record`) that it has ended."""
-    (folder / FOLDER).mkdir(parents=True)
-    for file in (run / FOLDER).glob("*.json*" if record else "run.json"):
-        shutil.copy(file, folder / FOLDER)
-    return folder
-
-
-def derive(run: Path, out: Path, step: int, scale: float, rank: int | None = None, **config) -> Path:
-    """Another checkpoint: the run's last one with `lora_B` scaled, saved in transformers' order and with its modes.
-
-    Args:
-        rank: padded with zeros to this rank: the same model.
-        config: changes to `adapter_config.json`.
-    """
-    from safetensors.torch import load_file, save_file
-    from torch.nn.functional import pad
-
-    source, target = run / "checkpoint-4", out / f"checkpoint-{step}"
-    target.mkdir()
-    tensors, settings = load_file(source / WEIGHTS), json.loads((source / "adapter_config.json").read_text()) | config
-    more = (rank or settings["r"]) - settings["r"]
-    for name, tensor in tensors.items():
-        is_b = ".lora_B." in name
-        tensor = tensor.abs() if not scale else tensor  # no -0.0
-        tensors[name] = pad(tensor * scale if is_b else tensor, (0, more) if is_b else (0, 0, 0, more)).contiguous()
-    if more:
-        settings |= {"r": rank, "lora_alpha": settings["lora_alpha"] * rank / settings["r"]}
-    save_file(tensors, target / WEIGHTS, metadata={"format": "pt"})
-    (target / "adapter_config.json").write_text(json.dumps(settings))
-    for name in ("chat_template.jinja", "tokenizer_config.json", "tokenizer.json"):
-        shutil.copy(source / name, target)
-    state = json.loads((source / "trainer_state.json").read_text()) | {"global_step": step}
-    (target / "trainer_state.json").write_text(json.dumps(state))
-    return target
-
-
-def taken_of(folder: Path, into: Path):
-    proof = prove(folder, int(folder.name.split("-")[1]))
-    assert proof.complete, proof.why
-    return take(folder, proof, into, hard_links=False)
 
 
 def probe(out: Path, suite: Path, *words: str) -> int:
@@ -211,13 +147,13 @@ class Prompts:
     """The prompts of a suite, as token ids, and what a backend makes of them."""
 
     def __init__(self, run: Path, suite):
-        self._renderer = choose(run / "checkpoint-4", read_facts(run), None, None)
-        self._prompts = [self._renderer.encode(list(probe.messages), probe) for probe in suite.probes]
+        self.renderer = choose(run / "checkpoint-4", read_facts(run), None, None)
+        self._prompts = [self.renderer.encode(list(probe.messages), probe) for probe in suite.probes]
         self._most = suite.max_new_tokens
 
     def ask(self, backend, taken) -> tuple[list[list[int]], list[str]]:
         with backend.open(taken) as model:
-            made = [model.generate(p, self._renderer.stop_ids, self._most, lambda n: None) for p in self._prompts]
+            made = [model.generate(p, self.renderer.stop_ids, self._most, lambda n: None) for p in self._prompts]
             return [one.ids for one in made], model.notes
 
     def explain(self, local, taken, here: list[list[int]], there: list[list[int]]) -> None:
@@ -252,8 +188,8 @@ def test_the_same_text_here_and_there(server, run, local, with_a_tool, tmp_path)
     assert all(ids for ids in texts[4])
 
 
-def test_an_adapter_that_changes_nothing_is_noted(server, run, with_a_tool, tmp_path):
-    prompts, backend = Prompts(run, with_a_tool), VllmServer(server.endpoint)
+def test_an_adapter_that_changes_nothing_is_noted(server, run, short, tmp_path):
+    prompts, backend = Prompts(run, load_suite(short)), VllmServer(server.endpoint)
     zero = taken_of(derive(run, place(run, tmp_path / "out"), 7, 0.0), tmp_path / "copies")
     there, notes = prompts.ask(backend, zero)
     assert there == prompts.ask(backend, None)[0]
@@ -344,7 +280,7 @@ def test_twenty_in_a_row_and_a_step_that_comes_again(server, run, local, short, 
     for step in (1, 4, 20):
         taken = taken_of(out / f"checkpoint-{step}", tmp_path / "copies")
         (ids,), _ = prompts.ask(local, taken)
-        by_hand[step] = prompts._renderer.text(ids)
+        by_hand[step] = prompts.renderer.text(ids)
         if by_hand[step] != rows[step - 1]["turns"][0]["raw"]:
             prompts.explain(local, taken, [ids], prompts.ask(backend, taken)[0])
     assert len(set(by_hand.values())) > 1, "another adapter is another text"
@@ -357,7 +293,9 @@ def test_twenty_in_a_row_and_a_step_that_comes_again(server, run, local, short, 
     assert again[0]["output"] == rows[0]["output"] and again[0]["content"] == rows[0]["content"]
 
 
-def test_killed_and_started_again_while_it_is_watched(server, run, short, tmp_path):
+def test_killed_and_started_again_while_it_is_watched(server, run, short, tmp_path, monkeypatch, unwilling):
+    """`unwilling` is for the next test: two servers can start at the same time."""
+    monkeypatch.setattr("llamafactory_obs.probe.attempt.LATER_MAX_S", 2.0)
     out = place(run, tmp_path / "out")
     for step in range(1, 5):
         derive(run, out, step, 0.5 * step)
@@ -391,13 +329,9 @@ def test_killed_and_started_again_while_it_is_watched(server, run, short, tmp_pa
     assert not any((out / FOLDER / "probe" / "copies").rglob("*.safetensors"))
 
 
-def test_a_server_that_may_not_load_at_run_time(run, smollm2, tmp_path):
+def test_a_server_that_may_not_load_at_run_time(unwilling, run, tmp_path):
     taken = taken_of(run / "checkpoint-4", tmp_path / "copies")
-    other = VllmProcess(smollm2, tmp_path / "server.log", updating=False, words=("--load-format", "dummy"))
-    try:
-        other.begin().ready()
-        cure = pytest.raises(Refused, match=r"start vLLM with .*VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
-        with cure, VllmServer(other.endpoint).open(taken):
-            pass
-    finally:
-        other.kill()
+    unwilling.ready()
+    cure = pytest.raises(Refused, match=r"start vLLM with .*VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
+    with cure, VllmServer(unwilling.endpoint).open(taken):
+        pass

@@ -93,6 +93,15 @@ def test_a_companion_that_cannot_start_is_no_reason_to_stop(train, suite, monkey
     assert len(off) == 1 and off[0]["name"] == "probe" and len(record.steps["step"]) == 6
 
 
+def test_a_companion_that_ends_early_is_said_once(train, suite, monkeypatch):
+    """Killed, or its call was wrong: the training goes on, and nobody believes that checkpoints are still asked."""
+    monkeypatch.setattr("llamafactory_obs.callbacks.probe.sys.executable", "/bin/false")
+    out = train(callbacks=[{"probe": {"suite": str(suite), "wait_s": 30}}], save_steps=2)
+    ended = [event for event in load_record(out).events if event["title"] == "companion ended"]
+    assert len(ended) == 1 and ended[0]["level"] == "warn" and "exit code 1" in ended[0]["text"]
+    assert len(load_record(out).steps["step"]) == 6
+
+
 def test_a_reward_model_is_not_probed(train):
     out = train(callbacks=["probe"], stage="rm", dataset="pairs", finetuning_type="lora")
     events = load_record(out).events

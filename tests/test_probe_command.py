@@ -246,6 +246,95 @@ def test_a_folder_without_checkpoints(probe, tmp_path, suite):
     assert done.returncode == 1 and "no checkpoint was probed" in done.stdout
 
 
+def test_one_checkpoint_is_about_that_one(probe, learned, model, tmp_path):
+    """The exit code and the rows are those of the checkpoint that was named, whatever the others do."""
+    run, suite = tmp_path / "run", write_suite(tmp_path, ANSWERS_BETA)
+    shutil.copytree(learned, run)
+    shutil.copytree(run / "checkpoint-40", run / "checkpoint-20")
+    shutil.copy(model / "model.safetensors", run / "checkpoint-20" / "model.safetensors")
+    state = run / "checkpoint-20" / "trainer_state.json"
+    state.write_text(json.dumps({**json.loads(state.read_text()), "global_step": 20}))
+    assert probe(run, "--suite", suite, "--no-baseline", *LOCAL).returncode == 0
+    done = probe(run / "checkpoint-20", "--suite", suite, "--json", *LOCAL, "--no-baseline")
+    assert done.returncode == 1
+    assert [json.loads(line)["checkpoint"] for line in done.stdout.splitlines()] == ["checkpoint-20"]
+
+
+def test_a_newer_checkpoint_that_is_no_good_is_not_fine(probe, learned, tmp_path):
+    run, suite = tmp_path / "run", write_suite(tmp_path, ANSWERS_BETA)
+    shutil.copytree(learned, run)
+    shutil.copytree(run / "checkpoint-40", run / "checkpoint-60")
+    (run / "checkpoint-60" / "trainer_state.json").write_text("")
+    done = probe(run, "--suite", suite, "--no-baseline", *LOCAL)
+    assert done.returncode == 1 and "checkpoint-60" in done.stdout
+
+
+def test_another_template_asks_anew(probe, run, suite):
+    words = (run / "checkpoint-2", "--suite", suite, "--no-baseline", *LOCAL)
+    probe(*words, "--template", "default")
+    done = probe(*words, "--template", "qwen3")
+    assert done.stdout.count("── checkpoint-2 ──") == 1
+    rows, _ = read_rows(run / "obs" / "probes.jsonl")
+    assert [row["rendering"]["name"] for row in rows] == ["default"] * 2 + ["qwen3"] * 2
+
+
+def test_nothing_is_written_into_a_checkpoint(probe, run, suite, monkeypatch):
+    """However it is named."""
+    before = (run / "checkpoint-2").stat().st_mtime_ns
+    (run / "latest").symlink_to(run / "checkpoint-2")
+    monkeypatch.chdir(run / "checkpoint-2")
+    for place in (".", run / "latest"):
+        done = probe(place, "--suite", suite, "--no-baseline", "--again", *LOCAL)
+        assert done.stdout.count("── checkpoint-2 ──") == 1 and "final" not in done.stdout
+    assert (run / "checkpoint-2").stat().st_mtime_ns == before
+    for words in ([run, "--copies", run / "checkpoint-4" / "x"], [run / "checkpoint-4" / "obs"]):
+        (run / "checkpoint-4" / "obs").mkdir(exist_ok=True)
+        done = probe(*words, "--suite", suite, *LOCAL)
+        assert done.returncode == 2 and "lies in a checkpoint" in done.stderr
+
+
+def test_a_wrong_device_is_the_calls_fault(probe, run, suite):
+    for device in ("zzz", "cuda:9"):
+        done = probe(run, "--suite", suite, "--no-baseline", "--backend", "local", "--device", device)
+        assert done.returncode == 2 and "--device" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert probe(run, "--suite", suite, "--no-baseline", *LOCAL).stdout.count("── checkpoint-") == 3
+
+
+def test_a_scorer_that_does_not_import_is_said_at_once(probe, run, tmp_path):
+    suite = {**SUITE, "probes": [{**SUITE["probes"][0], "expect": {"scorer": "no_such_module.judge"}}]}
+    done = probe(run, "--suite", write_suite(tmp_path, suite), *LOCAL)
+    assert done.returncode == 2 and "no_such_module" in done.stderr and done.stdout == ""
+
+
+def test_a_template_that_this_llamafactory_does_not_know(probe, run, suite):
+    """The run's own: the chat template is used and the reason said."""
+    file = run / "obs" / "run.json"
+    identity = json.loads(file.read_text())
+    identity["config"]["resolved"]["data_args"]["template"] = "of_tomorrow"
+    file.write_text(json.dumps(identity))
+    done = probe(run / "checkpoint-2", "--suite", suite, "--no-baseline", *LOCAL)
+    assert "of_tomorrow" in done.stdout + done.stderr and "Traceback" not in done.stderr
+
+
+def test_results_that_cannot_be_written_are_not_done(probe, run, suite, monkeypatch):
+    """A full disk: asked again later, and never called done."""
+    from llamafactory_obs.record import writer
+
+    whole = writer.write_whole
+
+    def full(handle, line):
+        if b'"turns"' in line:
+            raise OSError(28, "No space left on device")
+        whole(handle, line)
+
+    monkeypatch.setattr(writer, "write_whole", full)
+    done = probe(run / "checkpoint-2", "--suite", suite, "--no-baseline", *LOCAL, "--patience", "0")
+    assert done.returncode == 1 and "cannot be written" in done.stdout
+    monkeypatch.setattr(writer, "write_whole", whole)
+    done = probe(run / "checkpoint-2", "--suite", suite, "--no-baseline", *LOCAL)
+    assert done.stdout.count("── checkpoint-2 ──") == 1 and len(read_rows(run / "obs" / "probes.jsonl")[0]) == 2
+
+
 def test_a_base_model_that_is_gone_fails_the_checkpoint_with_a_cure(probe, run, suite):
     done = probe(run / "checkpoint-2", "--suite", suite, "--model", "/no/such/model", "--no-baseline", *LOCAL)
     assert done.returncode == 1 and "--model" in done.stdout and "Traceback" not in done.stderr

@@ -140,6 +140,37 @@ def test_no_server_and_no_vllm(tmp_path):
         VllmServer("no url at all")
 
 
+@pytest.mark.parametrize("models", [{"data": [{"name": "x"}]}, {"data": ["gpt"]}, {"a": 1}, []])
+def test_another_kind_of_server_is_told_apart(stub, models, monkeypatch):
+    """LlamaFactory's own API server listens on port 8000 too."""
+    stub.list = models
+    with pytest.raises(Unavailable, match="is it a vLLM server"):
+        VllmServer(stub.url)
+    stub.list, stub.version = None, None
+    with pytest.raises(Unavailable, match="no vLLM server"):
+        VllmServer(stub.url)
+
+
+def test_a_request_that_the_base_model_refuses_is_no_outage(stub):
+    stub.stream = (404, {"error": {"message": "The model `base` does not exist."}})
+    with pytest.raises(Refused), VllmServer(stub.url).open(None) as model:
+        generate(model)
+
+
+def test_no_proxy_and_no_password_for_a_server_at_home(stub, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    server = VllmServer(stub.url.replace("http://", "http://user:hidden@"))
+    assert "hidden" not in server.where and "hidden" not in server.endpoint
+    with server.open(None) as model:
+        assert generate(model).ids == [5, 6, 2]
+
+
+def test_a_rank_that_is_no_number(stub, tmp_path):
+    with pytest.raises(Refused, match="no rank"), VllmServer(stub.url).open(adapter(tmp_path / "a", r="8")):
+        pass
+
+
 def test_a_prompt_that_is_too_long_is_a_refusal(stub):
     stub.stream = (400, {"error": {"message": "This model's maximum context length is 2048 tokens"}})
     with pytest.raises(Refused, match="max-model-len"), VllmServer(stub.url).open(None) as model:
@@ -213,7 +244,7 @@ def test_auto_takes_what_is_there_and_says_why(stub, monkeypatch):
     monkeypatch.setattr(choose, "local_available", lambda: False)
     with pytest.raises(ConfigError, match="llamafactory-obs\\[local\\]"):
         choose.choose("auto", "http://127.0.0.1:9/v1", False, "base", "cpu", False, whole=False)
-    with pytest.raises(ConfigError, match="--endpoint"):
+    with pytest.raises(Unavailable):
         choose.choose("auto", "http://127.0.0.1:9/v1", True, "base", "cpu", False, whole=False)
     with pytest.raises(ConfigError, match="--backend local"):
         choose.choose("local", stub.url, False, "base", "cpu", False, whole=False)

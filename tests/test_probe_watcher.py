@@ -28,8 +28,10 @@ def test_latest_only_skips_the_older_ones(run, watcher, probes):
     watcher(latest_only=True).once()
     assert probes.names == ["checkpoint-60"]
     assert states(run)[:2] == [("checkpoint-20", "skipped"), ("checkpoint-40", "skipped")]
-    watcher().once()  # skipped is settled
+    watcher(latest_only=True).once()
     assert probes.names == ["checkpoint-60"]
+    watcher().once()  # asked for now
+    assert probes.names == ["checkpoint-60", "checkpoint-20", "checkpoint-40"]
 
 
 def test_only_one_checkpoint(run, watcher, probes):

@@ -5,9 +5,11 @@ import shutil
 import stat
 import time
 
+import pytest
 from probe_folder import Watching, let_age, probes, record, run, said, save, states, watcher, why  # noqa: F401
 from test_probe_complete import safetensors
 
+from llamafactory_obs.errors import ConfigError
 from llamafactory_obs.probe import copies
 from llamafactory_obs.probe.ledger import Later
 
@@ -130,7 +132,26 @@ def test_a_failure_is_tried_again_and_given_up_after_the_limit(run, watcher, pro
     assert states(run)[-1] == ("checkpoint-20", "failed") and one.unprobed == {
         "checkpoint-20": "ValueError: bad (3 times)"
     }
-    assert watcher().once() and probes.names == ["checkpoint-40"]
+    assert one.once() and probes.names == ["checkpoint-40"], "given up by this process"
+    assert watcher().once() and probes.names == ["checkpoint-40", "checkpoint-20"], "a new call may have other options"
+
+
+def test_done_counts_only_where_its_results_are(run, watcher, probes):
+    """A new training in the same folder archives the record; a reproducible one saves the same weights again."""
+    save(run, 20), save(run, 40)
+    assert watcher().once()
+    assert watcher(known=lambda content: False).once()
+    assert probes.names == ["checkpoint-20", "checkpoint-40"] * 2
+    assert watcher(known=lambda content: True).once() and len(probes.names) == 4
+
+
+def test_a_wrong_call_is_no_fault_of_the_checkpoint(run, watcher, probes):
+    save(run, 20)
+    probes.raises = [ConfigError("--device: 'zzz' is no torch device")]
+    with pytest.raises(ConfigError):
+        watcher().once()
+    assert states(run)[-1] == ("checkpoint-20", "taken")
+    assert watcher().once() and probes.names == ["checkpoint-20"]
 
 
 def test_a_server_that_is_down_costs_no_try(run, watcher, probes, said):

@@ -154,6 +154,11 @@ BAD = [
     ("system: be brief", "system: &a [*a]", 2, "alias"),
     ("expect: {calls: [], answer: non_empty}", "expect: {calls: [], invented: '['}", 28, "regular expression"),
     ("expect: {calls: [], answer: non_empty}", "expect: {scorer: score}", 28, "dotted path"),
+    ('reply: {value: "{x} {unit}"}', "reply: {value: 2026-08-01}", 15, "put it in quotes"),
+    ('reply: {value: "{x} {unit}"}', "reply: {value: !!binary aGk=}", 15, "put it in quotes"),
+    ('reply: {value: "{x} {unit}"}', "reply: {1: a}", 15, "put it in quotes"),
+    ('reply: {value: "{x} {unit}"}', f"reply: {{value: {'9' * 5000}}}", None, "cannot be read"),
+    ("x: {type: integer, minimum: 1}", "x: {$ref: '#/nowhere'}", 7, "cannot be used"),
     ("expect: {calls: [], answer: non_empty}", "expect: {after_error: {or_ask: false}}", 28, "nothing would be right"),
     ("expect: {calls: [], answer: non_empty}", "expect: {after_error: {no_repeat: {q: 1}}}", 28, "'q'"),
 ]
@@ -210,6 +215,11 @@ def test_history_openai_tools_and_alternatives(tmp_path):
     assert probe.messages[2] == {"role": "tool", "content": '{"error": "no 9"}'}
     assert probe.expect.calls[0].arguments == {"x": [1, 2]} and probe.expect.contains == ("1",)
     assert probe.prompt == "f of 9"
+
+
+def test_merge_keys_are_read(tmp_path):
+    text = GOOD.replace("  - name: two\n", "  - name: two\n    <<: &base {max_turns: 2}\n")
+    assert load_suite(write(tmp_path, text)).probes[1].max_turns == 2
 
 
 def test_a_suite_may_be_json(tmp_path):

@@ -11,12 +11,14 @@ class Stub:
     Attributes:
         load: `(status, body)` of a load, or None for success.
         lists: list a loaded adapter in /v1/models.
+        list, version: what /v1/models and /version say instead; no version: no such route.
         completion: (adapter name) -> `(status, body)` of a completion that is not streamed.
         stream: lines of a streamed completion, or `(status, body)`.
     """
 
     def __init__(self):
         self.load, self.lists, self.root, self.models = None, True, "/models/base", {}
+        self.list, self.version = None, "0.0.stub"
         self.completion = lambda name: (200, {"choices": [{"logprobs": {"top_logprobs": [{name: -1.0}]}}]})
         self.stream = [
             {"choices": [{"token_ids": [5, 6], "finish_reason": None}]},
@@ -41,7 +43,9 @@ class Stub:
 
             def do_GET(self):
                 if self.path == "/version":
-                    return self.answer(200, {"version": "0.0.stub"})
+                    return self.answer(200, {"version": stub.version}) if stub.version else self.answer(404, "?")
+                if stub.list is not None:
+                    return self.answer(200, stub.list)
                 base = {"id": "base", "root": stub.root, "parent": None, "max_model_len": 2048}
                 more = [{"id": n, "root": p, "parent": "base"} for n, p in stub.models.items() if stub.lists]
                 self.answer(200, {"data": [base, *more]})

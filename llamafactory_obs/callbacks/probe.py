@@ -62,7 +62,7 @@ class Probe(ObsCallback):
         self._process: subprocess.Popen | None = None
 
     def begin(self) -> None:
-        trainer, self._position, self._steps = self.run.trainer, 0, []
+        trainer, self._position, self._steps, self._began = self.run.trainer, 0, [], time.time()
         self._is_main = trainer.state.is_world_process_zero
         if not self._is_main:
             return
@@ -119,7 +119,8 @@ class Probe(ObsCallback):
         deadline = time.monotonic() + self.wait_s
         while self._process is not None and self._process.poll() is None and time.monotonic() < deadline:
             rows, _ = read_rows(self._output_dir / FOLDER / PROBE / "ledger.jsonl")
-            settled = {row.get("step") for row in rows if row.get("state") in _SETTLED}
+            mine = [row for row in rows if row.get("time", 0) >= self._began]  # not an older training's
+            settled = {row.get("step") for row in mine if row.get("state") in _SETTLED}
             if settled.issuperset(self._steps):
                 break
             time.sleep(0.5)
@@ -127,6 +128,11 @@ class Probe(ObsCallback):
 
     def _relay(self) -> None:
         """What the companion has written since the last time: into the terminal and the trackers."""
+        if self._process is not None and self._process.poll() is not None:
+            text = f"the companion has ended (exit code {self._process.returncode}); why: obs/probe/companion.log"
+            text += "; `llamafactory-obs probe` asks the checkpoints by hand"
+            self.run.event("unavailable", self.yaml_name, "companion ended", text, level="warn")
+            self._process = None
         for event in self._new_events():
             if event.get("kind") == "probe" and not self.run.replaying:
                 self.run.journal.console.line(f"step {event['step']} probe: {event['text']}", event["level"])

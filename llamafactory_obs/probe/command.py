@@ -1,6 +1,8 @@
 """`llamafactory-obs probe DIR [--watch]`: what the verb does with its words."""
 
 import contextlib
+import hashlib
+import importlib
 import importlib.util
 import json
 import os
@@ -12,7 +14,7 @@ from typing import TextIO
 
 from ..errors import ConfigError
 from ..plugin.names import did_you_mean
-from ..suite import load_suite, shipped_suite
+from ..suite import Suite, load_suite, shipped_suite
 from .facts import read_facts
 from .formats import FORMATS
 from .results import BASE
@@ -20,6 +22,9 @@ from .scan import step_of
 from .session import Options, Session
 from .show import View
 from .watcher import Watcher
+
+#: a checkpoint saved this second is looked at again; above the watcher's own second of unrest
+_FRESH_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -104,12 +109,14 @@ def _run(request: Request, stdout: TextIO) -> int:
     suite = load_suite(request.suite or shipped_suite())
     output_dir, only = _place(request)
     _check_names(request.options)
+    _check_scorers(suite)
     view = View(sys.stderr if request.as_json else stdout)
     emit = (lambda row: print_json(row, stdout)) if request.as_json else None
     session = Session(output_dir, suite, request.options, view, emit)
+    known = {row["content"] for row in session.rows()}
     watcher = Watcher(
         output_dir,
-        suite.sha256,
+        _asked(suite, request.options),
         session.probe,
         say=lambda line: view.say(line, "dim"),
         recorded=session.recorded,
@@ -121,6 +128,7 @@ def _run(request: Request, stdout: TextIO) -> int:
         hard_links=read_facts(output_dir).writes_by_rename,
         again=request.again,
         only=only,
+        known=known.__contains__,
     )
     try:
         if request.watch:
@@ -129,7 +137,14 @@ def _run(request: Request, stdout: TextIO) -> int:
             _once(watcher, request.patience_s)
     finally:
         session.close()
-    return _conclude(request, session, watcher)
+    return _conclude(request, session, watcher, only)
+
+
+def _asked(suite: Suite, options: Options) -> str:
+    """What makes one asking another: the suite, and a rendering that was asked for."""
+    if options.template is None and options.tool_format is None:
+        return suite.sha256
+    return hashlib.sha256(f"{suite.sha256} {options.template} {options.tool_format}".encode()).hexdigest()
 
 
 def print_json(row: dict, out: TextIO) -> None:
@@ -139,32 +154,38 @@ def print_json(row: dict, out: TextIO) -> None:
 
 
 def _once(watcher: Watcher, patience_s: float) -> None:
-    """What is there, each once; what must wait for a server is tried again for a while."""
-    deadline = time.monotonic() + patience_s
-    while not watcher.once() and watcher.waits and time.monotonic() < deadline:
-        time.sleep(min(2.0, max(0.1, deadline - time.monotonic())))
+    """What is there, each once; what must wait for a server, or was saved this second, is tried again for a while."""
+    start = time.monotonic()
+    while not watcher.once():
+        waited = time.monotonic() - start
+        if waited >= patience_s or not (watcher.waits or (watcher.incomplete and waited < _FRESH_S)):
+            return
+        time.sleep(min(2.0, max(0.1, patience_s - waited)) if watcher.waits else 0.5)
 
 
-def _conclude(request: Request, session: Session, watcher: Watcher) -> int:
+def _conclude(request: Request, session: Session, watcher: Watcher, only: str | None) -> int:
     """The matrix and the exit code."""
     names = [probe.name for probe in session.suite.probes]
     columns = session.columns()
     if request.as_json and not request.watch:
-        for rows in columns.values():
-            for row in rows.values():
+        for (_, name), rows in columns.items():
+            for row in rows.values() if only in (None, name) else ():
                 session.emit(row)  # what was recorded before; each row once
     session.view.matrix(columns, names)
     for name, why in watcher.incomplete.items():
         session.view.say(f"{name} is not complete: {why}", "warn")
     for name, why in watcher.unprobed.items():
         session.view.say(f"{name} was not probed: {why}", "warn")
-    probed = [rows for (_, name), rows in columns.items() if name != BASE]
+    probed = {key: rows for key, rows in columns.items() if key[1] != BASE and only in (None, key[1])}
     if not probed:
-        session.view.say("no checkpoint was probed", "warn")
+        session.view.say("no checkpoint was probed" if only is None else f"{only} was not probed", "warn")
         return 1
-    newest = probed[-1]
+    (step, _), newest = list(probed.items())[-1]
     passed = all(name in newest and newest[name]["passed"] for name in names)
-    return 0 if passed and not watcher.unprobed else 1
+    broken = [name for name, at in watcher.broken.items() if at > step and only in (None, name)]
+    for name in broken:
+        session.view.say(f"{name} is newer than what was probed, and no good", "warn")
+    return 0 if passed and not watcher.unprobed and not broken else 1
 
 
 def _place(request: Request) -> tuple[Path, str | None]:
@@ -174,12 +195,29 @@ def _place(request: Request) -> tuple[Path, str | None]:
         raise ConfigError(f"{folder} is a file; name the run's output_dir or one checkpoint-N folder")
     if not folder.exists() and not request.watch:
         raise ConfigError(f"{folder}: no such folder; name the run's output_dir (--watch waits until it appears)")
-    folder = Path(*folder.parts) if folder.parts else folder
-    if step_of(folder.name) is not None:
+    place = folder.resolve()  # "." or a link may be a checkpoint, into which nothing may be written
+    copies = request.copies.resolve() if request.copies else place
+    if step_of(place.name) is None and any(step_of(part) is not None for part in (*place.parts, *copies.parts)):
+        raise ConfigError(f"{folder if copies == place else copies} lies in a checkpoint; nothing is written there")
+    if step_of(place.name) is not None:
         if request.watch:
             raise ConfigError(f"--watch wants the run's output_dir, {folder} is one checkpoint; leave --watch out")
-        return folder.parent, folder.name
+        return (folder.parent if folder.name == place.name else place.parent), place.name
     return folder, None
+
+
+def _check_scorers(suite: Suite) -> None:
+    """A scorer that does not import is said before anything is generated."""
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())  # the user's own module beside the suite; last, so that it shadows nothing
+    for probe in suite.probes:
+        if probe.expect.scorer is not None:
+            module, _, name = probe.expect.scorer.rpartition(".")
+            try:
+                getattr(importlib.import_module(module), name)
+            except (Exception, SystemExit) as error:
+                said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+                raise ConfigError(f"{suite.path}:{probe.line}: scorer {probe.expect.scorer}: {said}") from None
 
 
 def _check_names(options: Options) -> None:

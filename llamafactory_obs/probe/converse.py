@@ -46,6 +46,15 @@ def converse(
         if not calls:
             break
         made_calls = [{"name": call.name, "arguments": call.arguments} for call in calls]
-        messages.append({"role": "assistant", "content": read.says, "tool_calls": made_calls})
-        messages += [{"role": "tool", "content": reply.text} for reply in replies]
+        messages.append(_encodable({"role": "assistant", "content": read.says, "tool_calls": made_calls}))
+        messages += [_encodable({"role": "tool", "content": reply.text}) for reply in replies]
     return turns, timings
+
+
+def _encodable(value):
+    """Half a surrogate pair, which JSON can spell and no tokenizer takes, becomes a question mark."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(one) for key, one in value.items()}
+    return [_encodable(one) for one in value] if isinstance(value, list) else value

@@ -197,7 +197,7 @@ def _recovery(probe: Probe, turns: Sequence[Turn], after: AfterError, notes: Not
     at = _error_turn(turns)
     made = [call for turn in turns[at or 0 :] for call in turn.calls]
     right = after.retry is not None and any(fits(call.arguments, after.retry) for call in made)
-    asked = after.or_ask and asks(turns)
+    asked = after.or_ask and asks(probe, turns)
     if at is None:
         if not (right or asked) and after.retry is not None and probe.expect.calls is None:
             _no_error_met(turns, after.retry, made, notes)

@@ -131,21 +131,25 @@ class Ledger:
         folder: `obs/probe/`; must exist.
         suite: SHA-256 of the suite; rows of other suites are kept in the file and do not count.
         say: called with one line when rows cannot be written.
-        again: what is settled already does not count: it is to be probed again.
+        outdated: says of an entry that is settled in the file that it no longer counts; it becomes "stale", in memory.
     """
 
-    def __init__(self, folder: Path, suite: str, say: Callable[[str], None], again: bool = False):
+    def __init__(
+        self,
+        folder: Path,
+        suite: str,
+        say: Callable[[str], None],
+        outdated: Callable[[Entry], bool] = lambda entry: False,
+    ):
         self._file, self._suite, self._say = folder / LEDGER, suite, say
         self._mutex = threading.RLock()
         self._unwritten: list[bytes] = []
         self._entries: dict[str, dict[Key, Entry]] = {}  # by name
         self._handle = -1
         self._load()
-        if again:
-            known, self._entries = self.all(), {}
-            for entry in known:
-                if entry.state not in SETTLED:
-                    self._keep(entry)
+        for entry in self.all():
+            if entry.state in SETTLED and outdated(entry):
+                self._keep(replace(entry, state="stale"))
 
     def reopen(self) -> None:
         """The file was removed with its folder: begin it anew with all that is known.

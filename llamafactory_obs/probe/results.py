@@ -8,6 +8,7 @@ from ..record.schema import FOLDER, PROBES
 from ..suite.model import Probe, Suite
 from .copies import Taken
 from .judge import Verdict
+from .signals import repetition
 from .turns import Turn
 from .views import disagreements
 
@@ -73,6 +74,7 @@ def _turn(turn: Turn, timing: dict, tool_format: str) -> dict:
     return {
         "raw": turn.raw,
         "finish": turn.finish,
+        "repetition": round(repetition(turn.body), 3),
         "calls": [{"name": call.name, "arguments": call.arguments} for call in turn.calls],
         "broken": [{"error": a.error, "detail": a.detail, "text": a.text} for a in turn.attempts if a.error],
         "replies": [{"text": reply.text, "error": reply.error} for reply in turn.replies],
@@ -128,12 +130,13 @@ def verdict_of(row: dict) -> Verdict:
 
 
 def change(row: dict, earlier: dict | None) -> dict | None:
-    """`{"checkpoint", "change": "fixed" | "broke" | "same", "same_text"}` against an earlier row of the same probe."""
+    """`{"checkpoint", "change": "fixed" | "broke" | "same", "new_errors", "same_text"}` against an earlier row."""
     if earlier is None:
         return None
     kinds = {(False, True): "fixed", (True, False): "broke"}
     return {
         "checkpoint": earlier["checkpoint"],
         "change": kinds.get((earlier["passed"], row["passed"]), "same"),
+        "new_errors": [error for error in row["errors"] if error not in earlier["errors"]],
         "same_text": earlier["output"] == row["output"],
     }

@@ -150,6 +150,8 @@ class Session:
                     row["vs_previous"] = change(row, results.before(step, probe.name))
                     row["vs_base"] = change(row, results.base(probe.name))
                 writer.append(PROBES, row)
+                if writer.dropped:
+                    raise Unavailable(f"{PROBES} cannot be written: is the disk full?")
                 rows[probe.name] = row
                 self.emit(row)
             notes += model.notes
@@ -182,11 +184,11 @@ class Session:
         right = sum(row["passed"] for row in ordered)
         broke = [row["probe"] for row in ordered if _changed(row, "broke")]
         fixed = [row["probe"] for row in ordered if _changed(row, "fixed")]
+        runs_on = [row["probe"] for row in ordered if _runs_on(row)]
         wrong = [f"{row['probe']}: {headline(row['errors'])}" for row in ordered if not row["passed"]]
         text = f"{taken.name}: {right} of {len(ordered)} probes right"
-        text += "".join(
-            f"; {what}" for what in (", ".join(wrong), _named("broke", broke), _named("fixed", fixed)) if what
-        )
+        said = [", ".join(wrong), _named("broke", broke), _named("fixed", fixed), _named("now runs on", runs_on)]
+        text += "".join(f"; {what}" for what in said if what)
         evidence = {
             "checkpoint": taken.name,
             "content": taken.content,
@@ -198,12 +200,13 @@ class Session:
             "errors": {row["probe"]: row["errors"] for row in ordered if row["errors"]},
             "broke": broke,
             "fixed": fixed,
+            "runs_on": runs_on,
             "answers": sum(len(row["turns"]) for row in ordered),
             "answers_cut": sum(turn["finish"] == "length" for row in ordered for turn in row["turns"]),
             "scores": scores({row["probe"]: verdict_of(row) for row in ordered}),
             "notes": notes,
         }
-        self._event(taken, "verdict", text, "warn" if broke else "info", evidence)
+        self._event(taken, "verdict", text, "warn" if broke or runs_on else "info", evidence)
 
     def emit(self, row: dict) -> None:
         """Hand a result row on, unless it was handed on before."""
@@ -212,11 +215,14 @@ class Session:
             self._emitted.add(key)
             self._out(row)
 
+    def rows(self) -> list[dict]:
+        """All recorded result rows of this suite, whatever their rendering."""
+        rows, _ = read_rows(self._output_dir / FOLDER / PROBES)
+        return [row for row in rows if row.get("suite") == self.suite.sha256 and "content" in row]
+
     def columns(self) -> dict[tuple[int, str], dict[str, dict]]:
         """All results that are comparable with the newest one, see `Results.columns`; empty where there are none."""
-        rows = [
-            row for row in read_rows(self._output_dir / FOLDER / PROBES)[0] if row.get("suite") == self.suite.sha256
-        ]
+        rows = self.rows()
         newest = rows[-1]["rendering"]["key"] if rows else ""
         return Results(self._output_dir, Conditions(self.suite.sha256, newest)).columns
 
@@ -271,6 +277,8 @@ class Session:
         row = {"step": taken.step, "kind": "probe", "level": level, "name": "probe", "title": title, "text": text}
         with self._writer() as writer:
             writer.append(EVENTS, row | {"evidence": evidence, "action": "none", "suggest": {}})
+            if writer.dropped:
+                raise Unavailable(f"{EVENTS} cannot be written: is the disk full?")
 
     def _event_once(self, taken: Taken, title: str, text: str, evidence: dict) -> None:
         self._say_once(f"! {text}", "warn")
@@ -307,6 +315,12 @@ def _changed(row: dict, kind: str) -> bool:
     """Against the previous checkpoint, or against the base model where this is the first one."""
     against = row.get("vs_previous") or row.get("vs_base")
     return against is not None and against["change"] == kind
+
+
+def _runs_on(row: dict) -> bool:
+    """Did it begin to run on or to repeat itself? Also where the probe failed before, for another reason."""
+    against = row.get("vs_previous") or row.get("vs_base")
+    return against is not None and bool({"no_end_token", "repetition"} & set(against.get("new_errors", ())))
 
 
 def _named(what: str, probes: list[str]) -> str:

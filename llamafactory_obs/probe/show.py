@@ -110,6 +110,8 @@ class View:
     def _change(self, against: dict, other: str) -> None:
         style = {"fixed": "good", "broke": "bad"}.get(against["change"], "dim")
         same = ", same text" if against["same_text"] else ""
+        if against["change"] == "same" and against.get("new_errors"):
+            same += f"; new: {', '.join(against['new_errors'])}"
         self._write(self._styled(f"    {against['change']} against {other}{same}", style))
 
     def _diff(self, old: str, new: str) -> None:

@@ -28,7 +28,7 @@ from .attempt import Attempts, give_up
 from .collect import Collector
 from .copies import Taken, copies_folder, discard, intact
 from .ledger import Entry, Ledger, Lock, identity
-from .scan import Record, Run, lives, process
+from .scan import Record, Run, lives, process, step_of
 from .wakeups import Wakeups
 
 #: How long a server may be away once the training is over, before the watch ends; a restart of vLLM takes minutes.
@@ -63,6 +63,7 @@ class Watcher:
         retry_limit: so many failures, and it has failed for good.
         stale_s: an incomplete checkpoint in which nothing has changed for so long is abandoned.
         again: probe also what was probed before.
+        known: are there results of this content? Without them "done" does not count (their record was archived).
         only: the name of the one checkpoint that counts, e.g. "checkpoint-20".
     """
 
@@ -84,9 +85,11 @@ class Watcher:
         stale_s: float = 600.0,
         again: bool = False,
         only: str | None = None,
+        known: Callable[[str], bool] = lambda content: True,
     ):
         self._output_dir, self._suite, self._say = Path(output_dir), suite_sha256, say
         self._poll_s, self._latest_only, self._again, self._only = poll_s, latest_only, again, only
+        self._known = known
         self._attempts = Attempts(probe, recorded, say, poll_s, retry_limit, again)
         self._folder = self._output_dir / FOLDER / PROBE
         self._copies = copies_folder(copies, self._folder, self._output_dir) / suite_sha256[:8]
@@ -126,6 +129,15 @@ class Watcher:
         unprobed = {e.key.name: e.why or "not yet" for e in self._waiting()}
         unprobed |= {name: e.why for name, e in last.items() if e.state == "failed" and self._only in (None, name)}
         return unprobed | {name: why for name, (_, _, why) in self._collector.blocked.items()}
+
+    @property
+    def broken(self) -> dict[str, int]:
+        """What is there and not complete, or never got complete: name -> step."""
+        found = {name: step_of(name) for name in self.incomplete if step_of(name) is not None}
+        if self._ledger is not None:
+            last = {entry.key.name: entry for entry in sorted(self._ledger.all(), key=lambda entry: entry.time)}
+            found |= {name: entry.key.step for name, entry in last.items() if entry.state == "abandoned"}
+        return found
 
     @property
     def waits(self) -> bool:
@@ -176,7 +188,8 @@ class Watcher:
         try:
             first = self._ledger is None  # what was probed by an earlier call of ours is not probed again
             try:
-                self._ledger = Ledger(self._folder, self._suite, self._say, self._again and first)
+                outdated = self._outdated if first else lambda entry: False
+                self._ledger = Ledger(self._folder, self._suite, self._say, outdated)
             except OSError as error:
                 raise ConfigError(f"{self._folder} cannot be used: {error.strerror or error}") from None
             self._home = identity(self._output_dir)
@@ -187,6 +200,12 @@ class Watcher:
             if self._ledger is not None:
                 self._ledger.close()
             self._lock.release()
+
+    def _outdated(self, entry: Entry) -> bool:
+        """A new call tries again what failed before (its options may be other ones) and what was skipped."""
+        if entry.state == "done":
+            return self._again or not self._known(entry.key.content)
+        return entry.state == "failed" or not self._latest_only
 
     def _reconcile(self, thorough: bool) -> None:
         """Bring copies and ledger together again, after whatever ended the last watcher."""

@@ -98,8 +98,12 @@ def _check_schema(block: Located) -> None:
         raise block.fail("must be a JSON Schema with `type: object` and `properties`")
     try:
         Draft202012Validator.check_schema(block.value)
+        each = dict.fromkeys(block.value.get("properties", {}))  # so that every part is looked at
+        list(Draft202012Validator(block.value).iter_errors(each))
     except SchemaError as error:
         raise block.at(error.absolute_path).fail(f"no valid JSON Schema: {error.message}") from None
+    except Exception as error:  # a $ref that leads nowhere; the library has its own errors for that
+        raise block.fail(f"the schema cannot be used: {' '.join(str(error).split())[:200]}") from None
 
 
 def _messages(block: Located, tools: dict[str, Tool]) -> tuple[dict, ...]:

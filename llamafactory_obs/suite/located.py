@@ -33,8 +33,6 @@ class Located:
             raise self.fail(f"must be a mapping, got {_short(self.value)}")
         names = None if known is None else list(known)
         for key in self.value:
-            if not isinstance(key, str):
-                raise self._children[key].fail(f"the key {key!r} must be text")
             if names is not None and key not in names:
                 raise self._children[key].fail(f"unknown key{did_you_mean(key, names)} (known: {', '.join(names)})")
         for key in required:
@@ -96,6 +94,8 @@ def read_yaml(file: Path) -> Located:
         return _locate(file, loader, node, "", ())
     except RecursionError:
         raise ConfigError(f"{file}: is nested too deeply") from None
+    except ValueError as error:  # a number or date that Python cannot hold
+        raise ConfigError(f"{file}: a value cannot be read: {error}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"{mark.line + 1}" if mark is not None else "?"
@@ -123,16 +123,26 @@ def _locate(file: Path, loader: yaml.SafeLoader, node: yaml.Node, where: str, ab
             located._children[index] = child
             located.value.append(child.value)
         return located
-    return Located(file, node, loader.construct_object(node, deep=True), where)
+    value = loader.construct_object(node, deep=True)
+    if value is not None and not isinstance(value, (str, int, float, bool)):
+        kind = type(value).__name__
+        raise ConfigError(
+            f"{file}:{node.start_mark.line + 1}: {where}: YAML reads this as a {kind}, JSON has none: put it in quotes"
+        )
+    return Located(file, node, value, where)
 
 
 def _no_twice(file: Path, loader: yaml.SafeLoader, node: yaml.MappingNode, where: str) -> None:
     seen: dict = {}
     for key_node, _ in node.value:
         line = key_node.start_mark.line + 1
+        if key_node.tag == "tag:yaml.org,2002:merge":
+            continue
         if not isinstance(key_node, yaml.ScalarNode):
             raise ConfigError(f"{file}:{line}: {where}: a key must be text, not a list or mapping")
         key = loader.construct_object(key_node)
+        if not isinstance(key, str):
+            raise ConfigError(f"{file}:{line}: {where}: the key {key_node.value} must be text: put it in quotes")
         if key in seen:
             raise ConfigError(f"{file}:{line}: {where}: the key {key!r} stands here twice (first in line {seen[key]})")
         seen[key] = line

@@ -48,8 +48,10 @@ def adapter_header(folder: Path) -> dict | None:
 
 def needed_rank(config: dict) -> int:
     """The largest rank of any module."""
-    ranks = [config.get("r") or 0, *(config.get("rank_pattern") or {}).values()]
-    return max(rank for rank in ranks if isinstance(rank, int))
+    ranks = [config.get("r"), *(config.get("rank_pattern") or {}).values()]
+    if not all(isinstance(rank, int) for rank in ranks):
+        raise Refused(f"adapter_config.json names no rank (r: {config.get('r')!r})")
+    return max(ranks)
 
 
 def needed_limit(rank: int) -> int | None:

@@ -55,7 +55,7 @@ def choose(
 
     Raises:
         ConfigError: none can be had.
-        Unavailable: vLLM was asked for by name and does not answer now.
+        Unavailable: vLLM was asked for, by name or by its endpoint, and does not answer now.
     """
     from .vllm import VllmServer
 
@@ -70,7 +70,7 @@ def choose(
         server = VllmServer(endpoint)
     except Unavailable as error:
         if given:
-            raise ConfigError(f"--endpoint: {error}; start the server, or leave --endpoint out") from None
+            raise  # it was asked for: waited for
         if not local_available():
             raise ConfigError(f"no backend: {error}, and generating here {_NEEDS_LOCAL}") from None
         return Choice(make_local(base, device, f"no vLLM server: {error}", quantized), False)

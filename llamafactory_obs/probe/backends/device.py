@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from ...errors import ConfigError
+
 #: free memory that must be there, as a multiple of the weights: activations, the cache and torch's own context
 _ROOM = 1.3
 _CONTEXT_BYTES = 1 << 30
@@ -18,6 +20,12 @@ def pick_device(wanted: str, base: str | None) -> tuple[str, str]:
     import torch
 
     if wanted != "auto":
+        try:
+            device = torch.device(wanted)
+        except RuntimeError:
+            raise ConfigError(f"--device: {wanted!r} is no torch device; use auto, cpu, cuda or cuda:1") from None
+        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+            raise ConfigError(f"--device {wanted}: torch sees {torch.cuda.device_count()} CUDA devices here")
         return wanted, "as asked"
     if not torch.cuda.is_available():
         return "cpu", "no GPU"

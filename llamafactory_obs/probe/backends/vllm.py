@@ -32,6 +32,7 @@ GREEDY = {
     "n": 1,
 }
 _TIMEOUT = httpx.Timeout(300.0, connect=5.0)  # seconds; loading an adapter and a first token may take long on a CPU
+_GLANCE = httpx.Timeout(10.0, connect=5.0)  # a list of models is no work
 _RANK = re.compile(r"rank\D*(\d+).*max_lora_rank\D*(\d+)", re.DOTALL | re.IGNORECASE)
 
 
@@ -53,23 +54,37 @@ class VllmServer:
         self.endpoint = endpoint if endpoint.endswith("/v1") else f"{endpoint}/v1"
         key = os.environ.get("VLLM_API_KEY")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._http = httpx.Client(timeout=_TIMEOUT, headers=headers)
+        try:
+            url = httpx.URL(self.endpoint)
+            at_home = url.host in ("localhost", "127.0.0.1", "::1")  # a proxy would send it, and the key, elsewhere
+            self._http = httpx.Client(timeout=_TIMEOUT, headers=headers, trust_env=not at_home)
+        except (httpx.InvalidURL, ValueError) as error:
+            raise Unavailable(f"--endpoint is no URL: {error}") from None
+        self._url, self.endpoint = (
+            self.endpoint,
+            str(url.copy_with(userinfo=b"")),
+        )  # the one with a password is not shown
         served = self._base()
         self.base, self.root = served["id"], served.get("root") or served["id"]
         self.max_len = served.get("max_model_len")
         self.version = self._version()
+        if self.version is None:
+            raise Unavailable(f"{self.endpoint} is no vLLM server (it has no /version)")
         self.settings = dict(GREEDY)
         self.why = why
-        self.where = f"vLLM {self.version or '(version unknown)'} at {self.endpoint}, serving {self.base}"
+        self.where = f"vLLM {self.version} at {self.endpoint}, serving {self.base}"
 
     def _models(self) -> list[dict]:
         answer = self._call("GET", "/models")
         if answer.status_code in (401, 403):
             raise Unavailable(f"{self.endpoint} wants a key: set VLLM_API_KEY")
         try:
-            return answer.json()["data"]
+            models = answer.json()["data"]
+            if all(isinstance(model["id"], str) for model in models):
+                return models
         except (ValueError, KeyError, TypeError):
-            raise Unavailable(f"{self.endpoint}/models gives no list of models: is it a vLLM server?") from None
+            pass
+        raise Unavailable(f"{self.endpoint}/models gives no list of models: is it a vLLM server?")
 
     def _base(self) -> dict:
         models = [model for model in self._models() if not model.get("parent")]
@@ -79,17 +94,16 @@ class VllmServer:
 
     def _version(self) -> str | None:
         with contextlib.suppress(Unavailable, ValueError, AttributeError):
-            return self._call("GET", self.endpoint.removesuffix("/v1") + "/version").json().get("version")
+            version = self._call("GET", self._url.removesuffix("/v1") + "/version").json().get("version")
+            return version if isinstance(version, str) else None
         return None
 
     def _call(self, method: str, path: str, body: dict | None = None) -> httpx.Response:
-        url = path if path.startswith("http") else self.endpoint + path
+        url = path if path.startswith("http") else self._url + path
         try:
-            return self._http.request(method, url, json=body)
+            return self._http.request(method, url, json=body, timeout=_GLANCE if method == "GET" else _TIMEOUT)
         except httpx.HTTPError as error:
             raise Unavailable(f"{self.endpoint} does not answer ({type(error).__name__})") from None
-        except httpx.InvalidURL as error:
-            raise Unavailable(f"{self.endpoint} is no URL: {error}") from None
 
     @contextlib.contextmanager
     def open(self, taken: Taken | None) -> Iterator["ServedModel"]:
@@ -161,14 +175,15 @@ class VllmServer:
     def complete(self, body: dict) -> dict:
         """One completion, not streamed; raises as `check_answer`."""
         answer = self._call("POST", "/completions", body)
-        self.check_answer(answer.status_code, _message(answer) if answer.status_code != 200 else "")
+        said = _message(answer) if answer.status_code != 200 else ""
+        self.check_answer(answer.status_code, said, body["model"] != self.base)
         return answer.json()
 
-    def check_answer(self, status: int, said: str) -> None:
+    def check_answer(self, status: int, said: str, adapter: bool) -> None:
         """Tell an answer of the server that is no completion apart: its fault, or the request's."""
         if status == 200:
             return
-        if status == 404:
+        if status == 404 and adapter:
             raise Unavailable(f"the server no longer knows the adapter: was it restarted? ({said[:200]})")
         if status == 400 and "maximum context length" in said:
             raise Refused(f"the prompt does not fit: {said[:200]}", "start vLLM with a larger --max-model-len")
@@ -179,10 +194,10 @@ class VllmServer:
     def stream(self, body: dict) -> Iterator[dict]:
         """The chunks of a streamed completion."""
         try:
-            with self._http.stream("POST", f"{self.endpoint}/completions", json={**body, "stream": True}) as answer:
+            with self._http.stream("POST", f"{self._url}/completions", json={**body, "stream": True}) as answer:
                 if answer.status_code != 200:
                     answer.read()
-                    self.check_answer(answer.status_code, _message(answer))
+                    self.check_answer(answer.status_code, _message(answer), body["model"] != self.base)
                 for line in answer.iter_lines():
                     data = line.removeprefix("data:").strip()
                     if line.startswith("data:") and data != "[DONE]":

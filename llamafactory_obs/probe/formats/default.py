@@ -7,7 +7,10 @@ from ..turns import Attempt
 from .build import from_arguments, unclosed
 from .json_text import Broken, decode, extent, parse
 
-_ACTION = re.compile(r"^[ \t]*Action:[ \t]*([^\s:]+)[ \t]*$", re.MULTILINE)
+# ernie_vl writes its role before it.
+_ACTION = re.compile(
+    r"^[ \t]*(?:Assistant:[ \t]*)?Action:[ \t]*([^\s:]+)[ \t]*$", re.MULTILINE
+)  # ernie_vl: its role too
 _INPUT = re.compile(r"\s*Action Input:\s*(?:```(?:json)?\s*)?")  # LlamaFactory's prompt shows it in a code fence
 _FENCE = re.compile(r"\s*```")
 _TAIL = "Action Input:"

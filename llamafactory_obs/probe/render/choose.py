@@ -42,18 +42,23 @@ def choose(folder: Path, facts: RunFacts, template: str | None, tool_format: str
         ConfigError: the template asked for cannot be had here.
     """
     name = template or facts.template
-    if name and name != "chat":
+    unknown = bool(name and not template and trained.available() and not trained.knows(name))
+    if name and name != "chat" and not unknown:
         if trained.available():
             why = "given by --template" if template else "the run's own"
             settings = {**facts.rendering, "template": name} | ({"tool_format": tool_format} if tool_format else {})
             return TrainedTemplate(load_tokenizer(folder, facts.model), settings, why)
         if template:
             raise ConfigError(f"--template {name}: LlamaFactory is not installed here; leave it out or use `chat`")
-    why = {
-        (True, False): f"the run's template is {name}, but LlamaFactory is not installed here",
-        (False, False): "the run's template is not known; --template NAME gives it",
-        (False, True): "asked for by --template chat",
-    }[(bool(name) and name != "chat", template == "chat")]
+    why = (
+        f"this LlamaFactory does not know the run's template {name}"
+        if unknown
+        else {
+            (True, False): f"the run's template is {name}, but LlamaFactory is not installed here",
+            (False, False): "the run's template is not known; --template NAME gives it",
+            (False, True): "asked for by --template chat",
+        }[(bool(name) and name != "chat", template == "chat")]
+    )
     return served(folder, facts, why, tool_format)
 
 

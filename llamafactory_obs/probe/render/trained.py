@@ -19,6 +19,13 @@ def available() -> bool:
     return importlib.util.find_spec("llamafactory") is not None
 
 
+def knows(template: str) -> bool:
+    """Has the LlamaFactory that is installed here a template of this name?"""
+    from llamafactory.data.template import TEMPLATES
+
+    return template in TEMPLATES
+
+
 class TrainedTemplate:
     """LlamaFactory's template around a tokenizer; see `Renderer`.
 
@@ -45,7 +52,7 @@ class TrainedTemplate:
         untouched = copy.deepcopy(TEMPLATES[name])
         self._template = get_template_and_fix_tokenizer(tokenizer, DataArguments(**settings))
         TEMPLATES[name] = untouched  # LlamaFactory changes the registered one; the next run's must not inherit that
-        used = self._template.format_tools.tool_utils
+        used = self._template.format_function.tool_utils  # what is trained; `format_tools` may be a plain text
         found = next(key for key, utils in TOOLS.items() if type(utils) is type(used))
         self.rendering = Rendering("llamafactory", name, found, why)
         self.stop_ids = sorted(self._template.get_stop_token_ids(tokenizer))

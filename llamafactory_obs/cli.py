@@ -88,6 +88,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_probe(probe)
 
+    from .preflight.mask import command as mask_command
+
+    mask = verb("mask", _mask, "Show which tokens of the data would be in the loss, and what is wrong with the mask.")
+    mask_command.add_options(mask)
+
     callbacks = verb("callbacks", _callbacks, "List the names for `callbacks:`, their options and what they log.")
     _add_json(callbacks)
 
@@ -141,6 +146,12 @@ def _train(words: list[str]) -> int:
 
 def _probe(args) -> int:
     from .probe.command import request, run
+
+    return run(request(args))
+
+
+def _mask(args) -> int:
+    from .preflight.mask.command import request, run
 
     return run(request(args))
 

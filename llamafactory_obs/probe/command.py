@@ -178,7 +178,8 @@ def _conclude(request: Request, session: Session, watcher: Watcher, only: str | 
         session.view.say(f"{name} was not probed: {why}", "warn")
     probed = {key: rows for key, rows in columns.items() if key[1] != BASE and only in (None, key[1])}
     if not probed:
-        session.view.say("no checkpoint was probed" if only is None else f"{only} was not probed", "warn")
+        if not watcher.unprobed and not watcher.incomplete:
+            session.view.say("no checkpoint was probed" if only is None else f"{only} was not found", "warn")
         return 1
     (step, _), newest = list(probed.items())[-1]
     passed = all(name in newest and newest[name]["passed"] for name in names)

@@ -7,7 +7,7 @@ from ...errors import ConfigError
 from . import Backend, Unavailable
 
 NAMES = ("auto", "vllm", "local")
-_NEEDS_LOCAL = 'needs transformers and peft here: pip install "llamafactory-obs[local]"'
+_NEEDS_LOCAL = 'needs transformers and peft: pip install "llamafactory-obs[local]"'
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The gates before a run: what would waste it, said before the clock of a rented GPU runs. One module per gate."""

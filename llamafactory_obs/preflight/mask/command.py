@@ -1,0 +1,103 @@
+"""`llamafactory-obs mask RUN.yaml`: what the verb does with its words."""
+
+import contextlib
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import ConfigError
+from ..result import ERROR, FAIL
+
+
+@dataclass(frozen=True)
+class Request:
+    """The words of one call.
+
+    Attributes:
+        config: the run config, YAML or JSON.
+        overrides: `key=value`, as for `train`.
+        samples: at most so many rows per split; None takes all.
+        rows: how many of the worst rows are shown.
+        html: where the page goes; None for none.
+        confirm: accept what fails and may be accepted.
+        as_json: one object on stdout.
+    """
+
+    config: Path
+    overrides: tuple[str, ...] = ()
+    samples: int | None = None
+    rows: int = 3
+    html: Path | None = None
+    confirm: bool = False
+    as_json: bool = False
+
+
+def add_options(parser) -> None:
+    """The verb's words, for argparse."""
+    add = parser.add_argument
+    add("config", metavar="RUN.yaml", help="the run config that LlamaFactory would train with")
+    add("overrides", nargs="*", metavar="key=value", help="as for `train`")
+    add("--samples", type=int, metavar="N", help="at most so many rows per split (default: all)")
+    add("--rows", type=int, default=3, metavar="N", help="show so many rows, the worst first (default: 3)")
+    add("--html", metavar="FILE", help="write a page with these rows in full")
+    add("--confirm", action="store_true", help="accept this share; a later change of data or template asks again")
+    add("--json", action="store_true", help="one JSON object on stdout and nothing else there")
+
+
+def request(args) -> Request:
+    """The words as argparse gives them, checked.
+
+    Raises:
+        ConfigError: a number that makes no sense.
+    """
+    if args.samples is not None and args.samples < 1:
+        raise ConfigError(f"--samples must be at least 1, got {args.samples}")
+    if not 0 <= args.rows <= 1000:
+        raise ConfigError(f"--rows must be between 0 and 1000, got {args.rows}")
+    return Request(
+        config=Path(args.config).expanduser(),
+        overrides=tuple(args.overrides),
+        samples=args.samples,
+        rows=args.rows,
+        html=Path(args.html).expanduser() if args.html else None,
+        confirm=args.confirm,
+        as_json=args.json,
+    )
+
+
+def run(request: Request) -> int:
+    """Judge, show, and return the exit code: 0 passed or does not apply, 1 failed or could not be judged.
+
+    Raises:
+        ConfigError: nothing can be done with these words.
+    """
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if request.html is not None and not request.html.parent.is_dir():
+        raise ConfigError(f"--html {request.html}: no such folder {request.html.parent}")
+    stdout = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):  # LlamaFactory prints there
+        from ..run_config import read_run_config
+        from .gate import mask_gate
+
+        config = read_run_config(request.config, request.overrides)
+        report = mask_gate(config, request.samples, request.rows, request.confirm)
+    gate = report.gate()
+    if request.html is not None:
+        from .page import page
+
+        try:
+            request.html.write_text(page(report, request.config.name), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"--html {request.html}: {error.strerror}") from None
+    if request.as_json:
+        unicode = (stdout.encoding or "").lower().startswith("utf")
+        print(json.dumps(report.as_dict(), ensure_ascii=not unicode, indent=2), file=stdout)
+    else:
+        from rich.console import Console
+
+        from .terminal import show
+
+        show(report, Console(file=stdout, highlight=False))
+    return 1 if gate["status"] in (FAIL, ERROR) else 0

@@ -1,0 +1,80 @@
+"""The mask for a person at a terminal: numbers, checks, and the worst rows with what is in the loss in colour."""
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from ..result import ERROR, FAIL, PASS, SKIPPED, WARN
+from .gate import MaskReport
+from .worst import Piece, Row
+
+_COLOUR = {PASS: "green", WARN: "yellow", FAIL: "bold red", ERROR: "bold red", SKIPPED: "dim"}
+#: a longer stretch is shown by its two ends
+_SHOWN = 400
+
+
+def show(report: MaskReport, console: Console) -> None:
+    """Print all of it."""
+    gate = report.gate()
+    console.print(f"mask: [{_COLOUR[gate['status']]}]{gate['status'].upper()}[/]")
+    if report.datasets:
+        console.print(_table(report))
+    for check in report.checks:
+        mark = Text(f"{check.status:>7} ", style=_COLOUR[check.status])
+        console.print(mark + Text(f"{check.name}: {check.detail}"))
+    for cause in report.causes:
+        console.print(Text("likely cause: ", style="bold") + Text(cause))
+    bad = sorted((c for c in report.checks if c.status in (FAIL, ERROR)), key=lambda c: c.confirmable)
+    fixes = [check.fix for check in bad if check.fix]
+    for fix in dict.fromkeys(fixes):
+        console.print(Text("fix: ", style="bold") + Text(fix))
+    if report.note:
+        console.print(Text(report.note))
+    if report.confirm:
+        console.print(Text("if all of this is meant, confirm it: ", style="bold") + Text(report.confirm))
+    if report.worst:
+        console.print("\n[bold]rows, the worst first[/] ([green]in the loss[/], [dim]out of it[/], [on red]wrong[/])")
+    for row in report.worst:
+        _show_row(row, console)
+
+
+def _table(report: MaskReport) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("split", "data set", "rows", "dropped", "tokens", "in loss", "share", "min", "median", "max", "must"):
+        table.add_column(name, justify="left" if name in ("split", "data set") else "right")
+    for one in [*report.datasets, *(report.splits if len(report.datasets) > len(report.splits) else [])]:
+        figures = [one[key] for key in ("share", "share_min", "share_median", "share_max", "expected_share")]
+        counts = [str(one[key]) for key in ("rows", "dropped", "tokens", "supervised")]
+        name = "all" if one["dataset"] is None else escape(one["dataset"])
+        table.add_row(one["split"], name, *counts, *("-" if f is None else f"{f:.3f}" for f in figures))
+    return table
+
+
+def _show_row(row: Row, console: Console) -> None:
+    share = "dropped" if row.share is None else f"{row.share:.2f} of {row.tokens} tokens in the loss"
+    head = f"\n{row.split} {row.dataset} row {row.number}: {share}"
+    console.print(Text(head, style="bold") + Text("; " + ", ".join(row.faults) if row.faults else "", style="red"))
+    line = Text()
+    role = None
+    for piece in row.pieces:
+        if piece.role != role and piece.role != "end":
+            line.append(f" [{piece.role}] ", style="cyan")
+            role = piece.role
+        line.append(shortened(piece), style=_style(piece))
+    console.print(line, soft_wrap=True)
+
+
+def _style(piece: Piece) -> str:
+    if piece.wrong:
+        return "white on red"
+    return "green" if piece.in_loss else "dim"
+
+
+def shortened(piece: Piece) -> str:
+    """The text, a long one by its two ends with what was left out in numbers."""
+    text = piece.text
+    if len(text) <= _SHOWN:
+        return text
+    half = _SHOWN // 2
+    return f"{text[:half]} ... {len(text) - 2 * half} characters ... {text[-half:]}"

@@ -1,0 +1,123 @@
+"""A run config as LlamaFactory reads it, on a machine that may not be the one that trains."""
+
+import contextlib
+import importlib.util
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import ConfigError
+from ..plugin import config as plug
+from ..settings import Settings
+
+#: keys that need the training machine, or would write or report somewhere; none of them changes a token or a label
+_MACHINE = (
+    "bf16 fp16 tf32 bf16_full_eval fp16_full_eval pure_bf16 deepspeed fsdp fsdp_config torch_compile "
+    "torch_compile_backend torch_compile_mode use_unsloth use_unsloth_gc enable_liger_kernel use_kt use_v1_kernels "
+    "quantization_bit quantization_method quantization_type double_quantization quantization_device_map "
+    "report_to push_to_hub use_swanlab plot_loss optim ray_num_workers ray_run_name ray_storage_path "
+    "ray_storage_filesystem resources_per_worker placement_strategy ray_init_kwargs master_addr master_port "
+    "resume_from_checkpoint load_best_model_at_end ddp_backend logging_dir no_cuda use_cpu"
+)
+MACHINE = frozenset(_MACHINE.split())
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One run config.
+
+    Attributes:
+        path: its file.
+        given: all keys but our two, overrides applied.
+        settings: our `obs:` block.
+    """
+
+    path: Path
+    given: dict
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """LlamaFactory's own argument objects for a config."""
+
+    model: object
+    data: object
+    training: object
+    finetuning: object
+
+
+def read_run_config(path: Path, overrides: list[str] | tuple[str, ...] = ()) -> RunConfig:
+    """Read a YAML or JSON run config, with `key=value` overrides, as `llamafactory-cli train` does.
+
+    Raises:
+        ConfigError: LlamaFactory is not installed, or the file is missing or no mapping.
+    """
+    if importlib.util.find_spec("llamafactory") is None:
+        raise ConfigError('LlamaFactory is not installed in this environment: pip install "llamafactory-obs[train]"')
+    if path.suffix not in (".yaml", ".yml", ".json"):
+        raise ConfigError(f"{path}: a run config ends in .yaml, .yml or .json")
+    if not path.is_file():
+        raise ConfigError(f"{'not a file' if path.exists() else 'no such file'}: {path}")
+    wrong = [word for word in overrides if "=" not in word or word.startswith("=")]
+    if wrong:
+        raise ConfigError(f"an override reads key=value, got {wrong[0]!r}")
+    from omegaconf import OmegaConf
+
+    try:
+        base = plug.read_json_config(str(path)) if path.suffix == ".json" else OmegaConf.load(path)
+        given = OmegaConf.to_container(OmegaConf.merge(base, OmegaConf.from_cli(list(overrides))))
+    except ConfigError:
+        raise
+    except Exception as error:  # PyYAML, OmegaConf, or text that is none
+        raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+    if not isinstance(given, dict) or not given:
+        raise ConfigError(f"{path} must hold one mapping of keys and values")
+    rest, ours = plug.split(given)
+    return RunConfig(path, rest, Settings.parse(ours.get("obs")))
+
+
+@contextlib.contextmanager
+def parsed(config: RunConfig) -> Iterator[Arguments]:
+    """LlamaFactory's argument objects; its `output_dir` is an empty folder that goes away.
+
+    Machine keys (`MACHINE`) are left out, so that a config for eight GPUs can be read on a laptop.
+
+    Raises:
+        ConfigError: LlamaFactory refuses the arguments; its own words.
+    """
+    if os.environ.get("USE_V1", "").lower() in ("1", "true", "y"):
+        raise ConfigError("USE_V1=1: LlamaFactory's v1 reads data in another way, which is not supported; unset USE_V1")
+    from llamafactory.hparams import get_train_args
+
+    given = {key: value for key, value in config.given.items() if key not in MACHINE}
+    with tempfile.TemporaryDirectory(prefix="llamafactory-obs-") as folder, quiet():
+        given |= {"output_dir": folder, "overwrite_output_dir": True, "report_to": "none", "use_cpu": True}
+        try:
+            model, data, training, finetuning, _ = get_train_args(given)
+        except Exception as error:
+            raise ConfigError(f"LlamaFactory refuses {config.path}: {' '.join(str(error).split())}") from error
+        yield Arguments(model, data, training, finetuning)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """LlamaFactory logs whole rows for each one that it drops: nothing below an error is let through."""
+    before = os.environ.get("LLAMAFACTORY_VERBOSITY")
+    os.environ["LLAMAFACTORY_VERBOSITY"] = "ERROR"
+    loggers = {name: logging.getLogger(name) for name in ("llamafactory", "transformers")}
+    levels = {name: logger.level for name, logger in loggers.items()}
+    for logger in loggers.values():
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for name, logger in loggers.items():
+            logger.setLevel(levels[name])
+        if before is None:
+            os.environ.pop("LLAMAFACTORY_VERBOSITY", None)
+        else:
+            os.environ["LLAMAFACTORY_VERBOSITY"] = before

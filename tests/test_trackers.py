@@ -115,7 +115,7 @@ def test_swanlab_as_llamafactory_connects_it(train, tmp_path, monkeypatch):
 def test_trackio(train, tmp_path, monkeypatch):
     import sqlite3
 
-    pytest.importorskip("trackio", reason="trackio is not installed: make test-slow")
+    pytest.importorskip("trackio", reason="trackio is not installed: it wants another gradio than LlamaFactory 0.9.5")
     import trackio.utils
 
     monkeypatch.chdir(tmp_path)

@@ -128,6 +128,26 @@ def test_refusals_say_what_helps(local, model, tmp_path):
     assert ask(local, taken)[0].ids, "the failure left nothing behind"
 
 
+def test_the_gpu_is_taken_only_where_much_is_left_of_it(model, monkeypatch):
+    from llamafactory_obs.errors import ConfigError
+    from llamafactory_obs.probe.backends import device
+
+    gib = 1 << 30
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(device, "weights_bytes", lambda name: 8 * gib)
+    for free, total, wanted in [(10, 24, "cpu"), (17, 24, "cpu"), (18, 24, "cuda"), (30, 80, "cpu"), (32, 80, "cuda")]:
+        monkeypatch.setattr(device, "_memory", lambda free=free, total=total: (free * gib, total * gib))
+        assert device.pick_device("auto", "m")[0] == wanted, (free, total)
+    monkeypatch.setattr(device, "_memory", lambda: None)
+    assert device.pick_device("auto", "m")[0] == "cpu"
+    monkeypatch.setattr(device, "weights_bytes", lambda name: None)
+    assert device.pick_device("auto", "m")[0] == "cpu" and device.pick_device("cpu", None) == ("cpu", "as asked")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert device.pick_device("cuda", "m")[0] == "cuda"
+    with pytest.raises(ConfigError, match="1 CUDA devices"):
+        device.pick_device("cuda:1", "m")
+
+
 def test_an_empty_adapter_is_refused(local, model, tmp_path):
     from safetensors.torch import save_file
 

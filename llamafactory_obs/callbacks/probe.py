@@ -43,8 +43,8 @@ class Probe(ObsCallback):
     """what generates: a running vLLM server, transformers in the companion, or what is there"""
     endpoint: str | None = None
     """of the vLLM server; null for http://localhost:8000/v1"""
-    device: str = "auto"
-    """of the local backend: auto, cpu, cuda"""
+    device: str = "cpu"
+    """of the local backend: cpu, auto (a GPU of which a quarter stays free), cuda; no training may die of it"""
     companion: bool = True
     """false: you run `llamafactory-obs probe --watch` yourself, say in the vLLM environment; its verdicts come here"""
     wait_s: float = 60.0

@@ -8,6 +8,8 @@ from ...errors import ConfigError
 #: free memory that must be there, as a multiple of the weights: activations, the cache and torch's own context
 _ROOM = 1.3
 _CONTEXT_BYTES = 1 << 30
+#: share of the card left free beside that: what is free now the training may want for its next long batch
+_LEFT = 0.25
 
 
 def pick_device(wanted: str, base: str | None) -> tuple[str, str]:
@@ -29,15 +31,17 @@ def pick_device(wanted: str, base: str | None) -> tuple[str, str]:
         return wanted, "as asked"
     if not torch.cuda.is_available():
         return "cpu", "no GPU"
-    free = _free_bytes()
-    if free is None:
+    memory = _memory()
+    if memory is None:
         return "cpu", "the GPU's free memory cannot be read"
+    free, total = memory
     need = weights_bytes(base)
     if need is None:
         return "cpu", "the model's size is not known; --device cuda takes the GPU all the same"
     gib = 1 << 30
-    said = f"{free / gib:.1f} GiB free, {need * _ROOM / gib:.1f} GiB wanted"
-    return ("cuda", said) if free >= need * _ROOM + _CONTEXT_BYTES else ("cpu", f"no room on the GPU: {said}")
+    wanted_bytes = need * _ROOM + _CONTEXT_BYTES + _LEFT * total
+    said = f"{free / gib:.1f} GiB free, {wanted_bytes / gib:.1f} GiB wanted, a quarter of the card left to the training"
+    return ("cuda", said) if free >= wanted_bytes else ("cpu", f"no room on the GPU: {said}")
 
 
 def weights_bytes(name: str | None) -> int | None:
@@ -50,16 +54,16 @@ def weights_bytes(name: str | None) -> int | None:
     return sum(file.stat().st_size for file in Path(folder).iterdir() if re.fullmatch(WEIGHTS, file.name)) or None
 
 
-def _free_bytes() -> int | None:
-    """Free memory of the first GPU by NVML, which needs no CUDA context of ours; else torch's word."""
+def _memory() -> tuple[int, int] | None:
+    """Free and total bytes of the first GPU by NVML, which needs no CUDA context of ours; else torch's word."""
     from ...gpu.nvml import Nvml
 
     memory = Nvml().memory(0)
-    if memory is not None and memory.get("free") is not None:
-        return memory["free"]
+    if memory is not None:
+        return memory["free"], memory["total"]
     import torch
 
     try:
-        return torch.cuda.mem_get_info()[0]
+        return torch.cuda.mem_get_info()
     except RuntimeError:
         return None

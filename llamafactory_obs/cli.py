@@ -5,12 +5,12 @@ Exit codes: 0 fine; 1 the thing checked is not fine; 2 the call or its input is 
 
 import argparse
 import contextlib
-import json
 import os
 import sys
 
 from . import __version__
 from .errors import ConfigError
+from .output import as_json
 from .plugin.names import did_you_mean
 
 PROG = "llamafactory-obs"
@@ -178,8 +178,7 @@ def _show(args, compute, render, code=lambda result: 0) -> int:
     """Print what `compute` returns, as JSON or for people; whatever is printed on the way there goes to stderr."""
     with contextlib.redirect_stdout(sys.stderr):
         result = compute()
-    unicode = (sys.stdout.encoding or "").lower().startswith("utf")
-    print(json.dumps(result, ensure_ascii=not unicode, indent=2) if args.json else render(result))
+    print(as_json(result, sys.stdout, indent=2) if args.json else render(result))
     return code(result)
 
 

@@ -73,9 +73,14 @@ def resolve(name: str, where: str) -> type:
     return cls
 
 
-def _import(module_name: str, where: str, name: str):
+def see_current_folder() -> None:
+    """Let the user's own package beside the YAML be imported; last, so that it shadows nothing."""
     if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.append(os.getcwd())  # the user's own package beside the YAML; last, so that it shadows nothing
+        sys.path.append(os.getcwd())
+
+
+def _import(module_name: str, where: str, name: str):
+    see_current_folder()
     try:
         return importlib.import_module(module_name)
     except (Exception, SystemExit) as error:

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import importlib
 import importlib.util
-import json
 import os
 import sys
 import time
@@ -13,7 +12,9 @@ from pathlib import Path
 from typing import TextIO
 
 from ..errors import ConfigError
+from ..output import as_json
 from ..plugin.names import did_you_mean
+from ..plugin.registry import see_current_folder
 from ..suite import Suite, load_suite, shipped_suite
 from .facts import read_facts
 from .formats import FORMATS
@@ -111,7 +112,7 @@ def _run(request: Request, stdout: TextIO) -> int:
     _check_names(request.options)
     _check_scorers(suite)
     view = View(sys.stderr if request.as_json else stdout)
-    emit = (lambda row: print_json(row, stdout)) if request.as_json else None
+    emit = (lambda row: print(as_json(row, stdout), file=stdout, flush=True)) if request.as_json else None
     session = Session(output_dir, suite, request.options, view, emit)
     known = {row["content"] for row in session.rows()}
     watcher = Watcher(
@@ -145,12 +146,6 @@ def _asked(suite: Suite, options: Options) -> str:
     if options.template is None and options.tool_format is None:
         return suite.sha256
     return hashlib.sha256(f"{suite.sha256} {options.template} {options.tool_format}".encode()).hexdigest()
-
-
-def print_json(row: dict, out: TextIO) -> None:
-    """One object per line."""
-    unicode = (out.encoding or "").lower().startswith("utf")
-    print(json.dumps(row, ensure_ascii=not unicode), file=out, flush=True)
 
 
 def _once(watcher: Watcher, patience_s: float) -> None:
@@ -209,8 +204,7 @@ def _place(request: Request) -> tuple[Path, str | None]:
 
 def _check_scorers(suite: Suite) -> None:
     """A scorer that does not import is said before anything is generated."""
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.append(os.getcwd())  # the user's own module beside the suite; last, so that it shadows nothing
+    see_current_folder()
     for probe in suite.probes:
         if probe.expect.scorer is not None:
             module, _, name = probe.expect.scorer.rpartition(".")

@@ -1,7 +1,6 @@
 """Probes one checkpoint after another: opens it, lets it talk, judges, records and shows."""
 
 import contextlib
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -12,6 +11,7 @@ from ..record.schema import EVENTS, FOLDER, PROBES
 from ..record.writer import RecordWriter
 from ..suite.model import Suite
 from .backends import Backend, Refused, Unavailable
+from .backends.adapter_check import read_config
 from .backends.choose import choose as choose_backend
 from .backends.choose import make_local
 from .backends.vllm import DEFAULT_ENDPOINT
@@ -334,6 +334,6 @@ def _rendering(renderer: Renderer) -> str:
 
 
 def _adapters_base(folder: Path) -> str | None:
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        return json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")).get("base_model_name_or_path")
+    with contextlib.suppress(Refused):
+        return read_config(folder).get("base_model_name_or_path")
     return None

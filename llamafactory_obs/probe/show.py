@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import sys
-import time
 from typing import TextIO
 
 from rich.cells import cell_len, chop_cells
@@ -192,11 +191,6 @@ def visible(text: str, newlines: bool = False) -> str:
 def duration(seconds: float) -> str:
     """`3.1 s` or `2 min 5 s`."""
     return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
-
-
-def clock() -> str:
-    """The time of day, for lines that wait."""
-    return time.strftime("%H:%M:%S")
 
 
 def _broken(text: str, width: int, used: int) -> list[str]:

@@ -1,13 +1,13 @@
 """`llamafactory-obs mask RUN.yaml`: what the verb does with its words."""
 
 import contextlib
-import json
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ConfigError
+from ...output import as_json
 from ..result import ERROR, FAIL
 
 
@@ -92,8 +92,7 @@ def run(request: Request) -> int:
         except OSError as error:
             raise ConfigError(f"--html {request.html}: {error.strerror}") from None
     if request.as_json:
-        unicode = (stdout.encoding or "").lower().startswith("utf")
-        print(json.dumps(report.as_dict(), ensure_ascii=not unicode, indent=2), file=stdout)
+        print(as_json(report.as_dict(), stdout, indent=2), file=stdout)
     else:
         from rich.console import Console
 

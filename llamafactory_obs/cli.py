@@ -5,6 +5,8 @@ Exit codes: 0 fine; 1 the thing checked is not fine; 2 the call or its input is 
 
 import argparse
 import contextlib
+import functools
+import importlib
 import os
 import sys
 
@@ -14,6 +16,35 @@ from .output import as_json
 from .plugin.names import did_you_mean
 
 PROG = "llamafactory-obs"
+
+#: verbs about a run config: name, module with `add_options(parser)`, `request(args)` and `run(request)`, what it does
+_OF_A_CONFIG = (
+    (
+        "preflight",
+        ".preflight.command",
+        "Three gates before the long run: baseline recorded, mask right, smoke run sound.",
+    ),
+    (
+        "baseline",
+        ".preflight.baseline.command",
+        "Score the untuned base model on a suite, through vLLM or locally, and record it for the first gate.",
+    ),
+    (
+        "mask",
+        ".preflight.mask.command",
+        "Show which tokens of the data would be in the loss, and what is wrong with the mask.",
+    ),
+    (
+        "memory",
+        ".preflight.memory.command",
+        "Estimate the memory of a run line by line, each with its formula.",
+    ),
+    (
+        "overfit",
+        ".preflight.overfit.command",
+        "The single-batch test: can model and pipeline learn one batch by heart?",
+    ),
+)
 
 
 def main(words: list[str] | None = None) -> int:
@@ -88,10 +119,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_probe(probe)
 
-    from .preflight.mask import command as mask_command
-
-    mask = verb("mask", _mask, "Show which tokens of the data would be in the loss, and what is wrong with the mask.")
-    mask_command.add_options(mask)
+    for name, module, help_text in _OF_A_CONFIG:
+        command = importlib.import_module(module, __package__)
+        command.add_options(verb(name, functools.partial(_run_command, command), help_text))
 
     callbacks = verb("callbacks", _callbacks, "List the names for `callbacks:`, their options and what they log.")
     _add_json(callbacks)
@@ -150,10 +180,8 @@ def _probe(args) -> int:
     return run(request(args))
 
 
-def _mask(args) -> int:
-    from .preflight.mask.command import request, run
-
-    return run(request(args))
+def _run_command(command, args) -> int:
+    return command.run(command.request(args))
 
 
 def _callbacks(args) -> int:

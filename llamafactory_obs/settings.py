@@ -1,9 +1,13 @@
 """The optional `obs:` block of a LlamaFactory YAML: settings shared by all verbs and callbacks."""
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 from .errors import ConfigError
 from .plugin.names import did_you_mean
+
+#: the common card, and what should stay free of it: a choice
+LIMIT_GIB, MARGIN_GIB = 24.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -12,6 +16,24 @@ class Settings:
 
     mask_range: tuple[float, float] | None = None
     """Wanted share of real tokens in the loss, two fractions; None leaves it to the callback or gate."""
+
+    limit_gib: float | None = None
+    """The card's size, or what this run may use of it; None: the `vram` callback's, or the card's own, or 24."""
+
+    margin_gib: float | None = None
+    """What must stay free of it at the peak; None: the `vram` callback's, or 1."""
+
+    suite: Path | None = None
+    """The suite that the baseline is measured with; None: the three fixed probes."""
+
+    baseline: Path | None = None
+    """The recorded baseline, or a table filled in by hand; None: `RUN.baseline.json` beside the config."""
+
+    smoke: Path | None = None
+    """The output folder of the smoke run; None: `<output_dir>-smoke`."""
+
+    tracker_project: str | None = None
+    """The tracker's project (`obs: {tracker: {project: NAME}}`), set before the tracker starts."""
 
     @classmethod
     def parse(cls, block: object) -> "Settings":
@@ -24,13 +46,50 @@ class Settings:
             return cls()
         if not isinstance(block, dict):
             raise ConfigError(f"obs: must be a mapping such as {{mask_range: [0.2, 0.4]}}, got {block!r}")
-        known = [field.name for field in fields(cls)]
+        known = [field.name for field in fields(cls) if field.name != "tracker_project"] + ["tracker"]
         for key in block:
             if key not in known:
                 raise ConfigError(
                     f"obs: unknown key {key!r}{did_you_mean(str(key), known)} (known: {', '.join(known)})"
                 )
-        return cls(mask_range=parse_range("obs: mask_range", block.get("mask_range")))
+        return cls(
+            mask_range=parse_range("obs: mask_range", block.get("mask_range")),
+            **{name: _gib(name, block.get(name)) for name in ("limit_gib", "margin_gib")},
+            **{name: _path(name, block.get(name)) for name in ("suite", "baseline", "smoke")},
+            tracker_project=_project(block.get("tracker")),
+        )
+
+
+def first_given(*values: float | None) -> float:
+    """The first value that is not None."""
+    return next(value for value in values if value is not None)
+
+
+def _gib(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e6:
+        raise ConfigError(f"obs: {name} must be a number of GiB above 0, such as 24, got {value!r}")
+    return float(value)
+
+
+def _path(name: str, value: object) -> Path | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"obs: {name} must be a path, got {value!r}")
+    return Path(value).expanduser()
+
+
+def _project(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or set(value) - {"project"}:
+        raise ConfigError(f"obs: tracker must be a mapping such as {{project: agents}}, got {value!r}")
+    project = value.get("project")
+    if not isinstance(project, str) or not project.strip():
+        raise ConfigError(f"obs: tracker: project must be a name, got {project!r}")
+    return project
 
 
 def parse_range(where: str, value: object) -> tuple[float, float] | None:

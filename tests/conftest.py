@@ -43,6 +43,22 @@ def data(tmp_path_factory) -> Path:
     return tiny_data(tmp_path_factory.mktemp("data"))
 
 
+@pytest.fixture(scope="session")
+def lora_smoke(llamafactory, model, data, tmp_path_factory):
+    """A healthy smoke run with LoRA; copy it before you damage it."""
+    from smoke_folder import LORA, make
+
+    return make(model, data, tmp_path_factory.mktemp("smoke") / "lora", **LORA)
+
+
+@pytest.fixture(scope="session")
+def full_smoke(llamafactory, model, data, tmp_path_factory):
+    """A healthy smoke run that trains all weights; copy it before you damage it."""
+    from smoke_folder import make
+
+    return make(model, data, tmp_path_factory.mktemp("smoke") / "full")
+
+
 @pytest.fixture
 def train(llamafactory, model, data, tmp_path):
     """`train(callbacks=..., **overrides)` runs LlamaFactory in this process and returns the output folder."""

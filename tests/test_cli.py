@@ -104,7 +104,7 @@ def test_callbacks_on_a_screen(capsys, transformers):
     assert cli.main(["callbacks"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert "    limit_gib: float, default 24.0" in lines
+    assert "    limit_gib: float | None, default null" in lines
     assert any(line.strip().startswith("system/margin_gib (GiB; min): ") for line in lines)
 
 

@@ -138,7 +138,7 @@ def test_v1_is_refused_in_one_line(command):
         ({"layer_norms": {"evry": 3}}, ["layer_norms has no option 'evry'", "did you mean 'every'"]),
         ({"layer_norms": {"every": 0}}, ["every must be 1 or more, got 0"]),
         ({"layer_norms": {"every": "ten"}}, ["every must be a whole number, got 'ten'"]),
-        ({"vram": {"limit_gib": True}}, ["limit_gib must be a number, got True"]),
+        ({"vram": {"limit_gib": True}}, ["limit_gib must be a number or null, got True"]),
         ({"grad_norm_spike": {"z": float("nan")}}, ["z must be a number, got nan"]),
         ({"grad_norm_spike": {"action": "die"}}, ["action must be 'warn' or 'save' or 'stop', got 'die'"]),
         ({"label_mask": {"range": [0.4, 0.2]}}, ["range must be two fractions"]),

@@ -1,5 +1,6 @@
 """`vram`: memory of every step, which batch made each peak, growth, and what to do when it runs out."""
 
+import math
 import os
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,6 +9,7 @@ import torch
 
 from ..detect import GrowthDetector
 from ..record.schema import Key
+from ..settings import LIMIT_GIB, MARGIN_GIB, first_given
 from .base import ObsCallback
 from .failures import is_out_of_memory, will_retry
 from .journal import one_line
@@ -48,28 +50,31 @@ class Vram(ObsCallback):
         Key("system/rss_gib", "GiB", "without a GPU: resident memory of the process", "max"),
     )
 
-    limit_gib: float = 24.0
-    """The card's size, or what this run may use of it."""
+    limit_gib: float | None = None
+    """The card's size, or what this run may use of it; null takes `obs: {limit_gib: ...}`, or 24."""
 
-    margin_gib: float = 1.0
-    """Warn when less than this is left."""
+    margin_gib: float | None = None
+    """Warn when less than this is left; null takes `obs: {margin_gib: ...}`, or 1."""
 
     per_step_peak: bool = False
     """Reset torch's peak counters every step, so that peaks are per step. Disturbs others who read them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.limit_gib <= 0:
+        if self.limit_gib is not None and self.limit_gib <= 0:
             raise ValueError(f"limit_gib must be above 0, got {self.limit_gib}")
-        if not 0 <= self.margin_gib < self.limit_gib:
+        if self.margin_gib is not None and not 0 <= self.margin_gib < (self.limit_gib or math.inf):
             raise ValueError(f"margin_gib must be from 0 to limit_gib, got {self.margin_gib}")
 
     def begin(self) -> None:
         trainer = self.run.trainer
+        settings = self.context.settings
+        self._limit_gib = first_given(self.limit_gib, settings.limit_gib, LIMIT_GIB)
+        self._margin_gib = first_given(self.margin_gib, settings.margin_gib, MARGIN_GIB)
         self._source = self._open_source(trainer)
         self._on_gpu = not isinstance(self._source, HostMemory)
         total = trainer.state.max_steps
-        limit = self.limit_gib if self._on_gpu else None
+        limit = self._limit_gib if self._on_gpu else None
         self._growth = GrowthDetector(
             limit, total_steps=total, label="GPU memory" if self._on_gpu else "process memory"
         )
@@ -104,7 +109,7 @@ class Vram(ObsCallback):
         if self._on_gpu:
             reserved = figures["system/reserved_gib"]
             others = max(0.0, figures.get("system/device_used_gib", reserved) - reserved)
-            figures["system/margin_gib"] = self.limit_gib - figures["system/peak_reserved_gib"] - others
+            figures["system/margin_gib"] = self._limit_gib - figures["system/peak_reserved_gib"] - others
         for key, value in figures.items():
             self.run.put(key, value)
         self.run.open_row.facts["shapes"] = self._shapes
@@ -137,9 +142,9 @@ class Vram(ObsCallback):
         margin = row.values.get("system/margin_gib")
         if margin is None:
             return
-        if margin < self.margin_gib and not self._low_margin:
+        if margin < self._margin_gib and not self._low_margin:
             text = (
-                f"only {margin:.2f} GiB left of {self.limit_gib:g}: the next longer batch may run out. Save now, and"
+                f"only {margin:.2f} GiB left of {self._limit_gib:g}: the next longer batch may run out. Save now, and"
                 " lower per_device_train_batch_size (with gradient_accumulation_steps raised) in the next run"
             )
             evidence = {key: value for key, value in row.values.items() if key.startswith("system/")}
@@ -154,7 +159,7 @@ class Vram(ObsCallback):
                 evidence=evidence,
                 suggest=suggest,
             )
-        self._low_margin = margin < self.margin_gib
+        self._low_margin = margin < self._margin_gib
 
     def failed(self, error: BaseException) -> None:
         if not is_out_of_memory(error):

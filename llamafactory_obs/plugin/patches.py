@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ..errors import ConfigError
 from ..settings import Settings
-from . import config
+from . import config, tracker_project
 from .entries import INJECTED, parse_entries
 
 
@@ -71,11 +71,13 @@ def patch_parser(module) -> None:
             settings, entries = Settings.parse(ours.get("obs")), parse_entries(ours.get("callbacks"))
         parsed = get_train_args(rest)
         _plan = None
+        _, _, training_args, finetuning_args, _ = parsed
+        tracker_project.apply(settings.tracker_project, config.as_mapping(rest), training_args, finetuning_args)
         if ours:
             names = ("model_args", "data_args", "training_args", "finetuning_args", "generating_args")
             arguments = dict(zip(names, parsed, strict=True))
             with _exit_2_on_config_error():
-                _check_early_stopping(entries, arguments["training_args"])
+                check_early_stopping(entries, arguments["training_args"])
                 callbacks = [entry.build({name: arguments[name] for name in INJECTED}) for entry in entries]
             names = [entry.name for entry in entries]
             hidden = {value for entry in entries for value in entry.hidden}
@@ -94,7 +96,7 @@ def patch_parser(module) -> None:
     module.get_eval_args = without_ours(module.get_eval_args)
 
 
-def _check_early_stopping(entries: list, training_args) -> None:
+def check_early_stopping(entries: list, training_args) -> None:
     """transformers' EarlyStoppingCallback asserts this only when training begins."""
     for entry in entries:
         if entry.name == "early_stopping" and training_args.metric_for_best_model is None:

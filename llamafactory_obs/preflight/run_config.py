@@ -24,6 +24,12 @@ _MACHINE = (
 )
 MACHINE = frozenset(_MACHINE.split())
 
+#: a launcher's environment variables: where one stands, accelerate would wait here for the other processes of the run
+_LAUNCHER = (
+    "WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT PMI_SIZE OMPI_COMM_WORLD_SIZE "
+    "MV2_COMM_WORLD_SIZE"
+)
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -33,11 +39,24 @@ class RunConfig:
         path: its file.
         given: all keys but our two, overrides applied.
         settings: our `obs:` block.
+        callbacks: our `callbacks:` list as it stands there; empty where there is none.
     """
 
     path: Path
     given: dict
     settings: Settings
+    callbacks: tuple = ()
+
+    def options_of(self, callback: str) -> dict | None:
+        """The options that `callbacks:` gives to one of ours by its short name; None where it is not listed."""
+        for entry in self.callbacks:
+            if entry == callback:
+                return {}
+            if isinstance(entry, dict) and callback in entry:
+                return dict(entry[callback] or {})
+            if isinstance(entry, dict) and entry.get("name") == callback:
+                return dict(entry.get("args") or {})
+        return None
 
 
 @dataclass(frozen=True)
@@ -77,7 +96,9 @@ def read_run_config(path: Path, overrides: list[str] | tuple[str, ...] = ()) -> 
     if not isinstance(given, dict) or not given:
         raise ConfigError(f"{path} must hold one mapping of keys and values")
     rest, ours = plug.split(given)
-    return RunConfig(path, rest, Settings.parse(ours.get("obs")))
+    callbacks = ours.get("callbacks") or ()
+    listed = callbacks if isinstance(callbacks, (list, tuple)) else (callbacks,)
+    return RunConfig(path, rest, Settings.parse(ours.get("obs")), tuple(listed))
 
 
 @contextlib.contextmanager
@@ -97,10 +118,21 @@ def parsed(config: RunConfig) -> Iterator[Arguments]:
     with tempfile.TemporaryDirectory(prefix="llamafactory-obs-") as folder, quiet():
         given |= {"output_dir": folder, "overwrite_output_dir": True, "report_to": "none", "use_cpu": True}
         try:
-            model, data, training, finetuning, _ = get_train_args(given)
+            with _alone():
+                model, data, training, finetuning, _ = get_train_args(given)
         except Exception as error:
             raise ConfigError(f"LlamaFactory refuses {config.path}: {' '.join(str(error).split())}") from error
         yield Arguments(model, data, training, finetuning)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Without the variables of a launcher."""
+    before = {name: os.environ.pop(name) for name in _LAUNCHER.split() if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(before)
 
 
 @contextlib.contextmanager

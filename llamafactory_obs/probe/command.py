@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import importlib
 import importlib.util
 import os
 import sys
@@ -14,12 +13,12 @@ from typing import TextIO
 from ..errors import ConfigError
 from ..output import as_json
 from ..plugin.names import did_you_mean
-from ..plugin.registry import see_current_folder
 from ..suite import Suite, load_suite, shipped_suite
 from .facts import read_facts
 from .formats import FORMATS
 from .results import BASE
 from .scan import step_of
+from .scorers import check_scorers
 from .session import Options, Session
 from .show import View
 from .watcher import Watcher
@@ -110,7 +109,7 @@ def _run(request: Request, stdout: TextIO) -> int:
     suite = load_suite(request.suite or shipped_suite())
     output_dir, only = _place(request)
     _check_names(request.options)
-    _check_scorers(suite)
+    check_scorers(suite)
     view = View(sys.stderr if request.as_json else stdout)
     emit = (lambda row: print(as_json(row, stdout), file=stdout, flush=True)) if request.as_json else None
     session = Session(output_dir, suite, request.options, view, emit)
@@ -200,19 +199,6 @@ def _place(request: Request) -> tuple[Path, str | None]:
             raise ConfigError(f"--watch wants the run's output_dir, {folder} is one checkpoint; leave --watch out")
         return (folder.parent if folder.name == place.name else place.parent), place.name
     return folder, None
-
-
-def _check_scorers(suite: Suite) -> None:
-    """A scorer that does not import is said before anything is generated."""
-    see_current_folder()
-    for probe in suite.probes:
-        if probe.expect.scorer is not None:
-            module, _, name = probe.expect.scorer.rpartition(".")
-            try:
-                getattr(importlib.import_module(module), name)
-            except (Exception, SystemExit) as error:
-                said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-                raise ConfigError(f"{suite.path}:{probe.line}: scorer {probe.expect.scorer}: {said}") from None
 
 
 def _check_names(options: Options) -> None:

@@ -95,25 +95,26 @@ class Vanished(Incomplete):
     """It was deleted while it was looked at."""
 
 
-def prove(folder: Path, step: int | None) -> Proof:
+def prove(folder: Path, step: int | None, at_rest: bool = False) -> Proof:
     """Prove that a saved model is complete. Reads headers only, a few KB for each weight file; changes nothing.
 
     Args:
         folder: a `checkpoint-N`, or the output folder with the final model.
         step: N; None for the final model, whose step is whatever its state says.
+        at_rest: the training has ended, nobody writes here: files younger than the state are no save under way.
 
     Returns:
         The proof. Nothing is raised: a folder that cannot be read is not complete, and `why` says so.
     """
     facts: dict = {}
     try:
-        _prove(folder, step, facts)
+        _prove(folder, step, facts, at_rest)
     except Incomplete as reason:
         return Proof(False, str(reason), **facts)
     return Proof(True, "", **facts)
 
 
-def _prove(folder: Path, step: int | None, facts: dict) -> None:
+def _prove(folder: Path, step: int | None, facts: dict, at_rest: bool) -> None:
     """Fill `facts` (the fields of a `Proof`) as far as they are known; raises Incomplete at the first flaw."""
     facts["folder_changed_at"], listing = _list(folder)
     found = _files(listing)
@@ -127,7 +128,7 @@ def _prove(folder: Path, step: int | None, facts: dict) -> None:
     if step is not None and facts["step"] != step:
         raise Incomplete(f"{STATE} is of step {facts['step']}, not {step}")
     late = facts["folder_changed_at"] - facts["saved_at"] > UNREST_AFTER_S
-    if step is not None and late and changed_within(UNREST_S, facts["folder_changed_at"]):
+    if step is not None and late and not at_rest and changed_within(UNREST_S, facts["folder_changed_at"]):
         raise Incomplete("files were added or removed after its state was written, just now")
 
     kind, weights = _weights(folder, found)
@@ -136,7 +137,8 @@ def _prove(folder: Path, step: int | None, facts: dict) -> None:
         raise Incomplete(_no_weights(listing))
     facts["weights"] = weights
     facts["files"] = tuple(sorted({*facts["files"], *weights, *(name for name in _INDEXES if name in found)}))
-    _refuse_mixture(found, weights, facts["saved_at"])
+    if not at_rest:
+        _refuse_mixture(found, weights, facts["saved_at"])
     check_files(folder, kind, weights)
 
 

@@ -3,28 +3,28 @@
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..record.reader import read_rows
 from ..record.schema import EVENTS, FOLDER, PROBES
 from ..record.writer import RecordWriter
 from ..suite.model import Suite
+from .ask import ask, circumstances
 from .backends import Backend, Refused, Unavailable
 from .backends.adapter_check import read_config
 from .backends.choose import choose as choose_backend
 from .backends.choose import make_local
 from .backends.vllm import DEFAULT_ENDPOINT
-from .converse import converse
 from .copies import Taken
 from .facts import RunFacts, read_facts
-from .judge import headline, judge
+from .judge import headline
 from .ledger import Hopeless, Later
 from .render import Renderer
 from .render.choose import Mismatch, compare
 from .render.choose import choose as choose_renderer
 from .render.tokenizer import fingerprint
-from .results import BASE, Conditions, Results, change, make_row, verdict_of
+from .results import BASE, Conditions, Results, change, verdict_of
 from .scores import scores
 from .show import View, duration
 
@@ -136,16 +136,18 @@ class Session:
         missing = [probe for probe in self.suite.probes if probe.name not in rows]
         if not missing:
             return rows, notes, False
-        rendering = {**asdict(renderer.rendering), "key": renderer.rendering.key}
-        about = {"backend": {"name": backend.name, "where": backend.where, "settings": backend.settings}}
-        about["rendering"] = rendering
+        about = circumstances(backend, renderer)
         with backend.open(taken) as model, self._writer() as writer:
             for probe in missing:
-                turns, timings = converse(
-                    model, renderer, self.suite, probe, lambda t, n, p=probe.name: self.view.progress(name, p, t, n)
+                row = ask(
+                    model,
+                    renderer,
+                    self.suite,
+                    probe,
+                    taken,
+                    about,
+                    lambda t, n, p=probe.name: self.view.progress(name, p, t, n),
                 )
-                verdict = judge(probe, turns, renderer.special_tokens)
-                row = make_row(self.suite, probe, taken, turns, timings, verdict, about | {"notes": list(model.notes)})
                 if taken is not None:
                     row["vs_previous"] = change(row, results.before(step, probe.name))
                     row["vs_base"] = change(row, results.base(probe.name))

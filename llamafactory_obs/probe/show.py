@@ -27,11 +27,12 @@ class View:
 
     Args:
         out: where blocks and the matrix go (stdout, or stderr beside --json).
-        progress: the progress line too, where `out` is a terminal.
+        record: the file that holds what is not shown in full.
     """
 
-    def __init__(self, out: TextIO | None = None):
+    def __init__(self, out: TextIO | None = None, record: str = "obs/probes.jsonl"):
         self._out = out or sys.stdout
+        self._record = record
         self._live = self._out.isatty()
         self._colour = self._live and "NO_COLOR" not in os.environ
         self._bar = 0
@@ -95,7 +96,7 @@ class View:
         for number, line in enumerate(lines[:_MOST_LINES]):
             self._write(f"  {label if not number else '':>3} {self._styled('│', 'dim')} {line}")
         if len(lines) > _MOST_LINES:
-            self._write(self._styled(f"      ... {len(lines) - _MOST_LINES} more lines in obs/probes.jsonl", "dim"))
+            self._write(self._styled(f"      ... {len(lines) - _MOST_LINES} more lines in {self._record}", "dim"))
 
     def _changes(self, row: dict, earlier: dict | None) -> None:
         previous, base = row.get("vs_previous"), row.get("vs_base")

@@ -10,6 +10,7 @@ import tempfile
 import uuid
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from .segments import COLUMNS, IGNORE, NotUnderstood, Rules
 
 #: rows of a stream whose content is kept to be shown
 _KEPT_OF_A_STREAM = 2000
+
+#: stage -> the stage whose data LlamaFactory's workflow of it loads, where they differ
+_DATA_OF = {"dpo": "rm"}
 
 
 @contextlib.contextmanager
@@ -53,7 +57,7 @@ def collect(arguments: Arguments, samples: int | None = None) -> Iterator[Collec
                 arguments.model,
                 data_args,
                 arguments.training,
-                arguments.finetuning.stage,
+                _DATA_OF.get(arguments.finetuning.stage, arguments.finetuning.stage),
                 tokenizer=collected.tokenizer,
                 processor=collected.processor,
             )
@@ -168,9 +172,10 @@ def _patched(loader, collected: Collected, scratch: str, samples: int | None) ->
         if generates:
             why = "predict_with_generate: the evaluation generates, it has no loss"
         elif stage not in ("sft", "pt"):
-            why = f"stage {stage}: its loss compares answers or scores, a share of tokens says nothing about it"
+            name = collected.arguments.finetuning.stage
+            why = f"stage {name}: its loss compares answers or scores, a share of tokens says nothing about it"
         if why:
-            collected.splits.append(empty(split, why))
+            collected.splits.append(replace(empty(split, why), rows=dataset))
             return dataset
         worker = loader._get_dataset_processor(data_args, stage, template, tokenizer, processor, do_generate=False)
         observer = (Texts if stage == "pt" else Conversations)(worker, collected.rules)

@@ -27,8 +27,8 @@ def numbers(split: str, dataset: str | None, figures: np.ndarray) -> dict:
         `rows` used, `dropped`, `tokens` (real ones, no padding), `supervised` of these in the loss, `share`,
         `expected_share` (what this config must give), `share_min|median|max` over rows, `by_role` (role -> tokens and
         those in the loss), `without_labels` rows with nothing to learn from (no label at all, or only empty answers),
-        `rows_cut` by cutoff_len, `longest` row before the cutoff, `cutoff_for_99` the cutoff_len that keeps 99 % of
-        the rows whole, `kept_99`; and the sums of `segments.FIELDS`.
+        `rows_cut` by cutoff_len, `longest` row before the cutoff, `longest_used` after it, `cutoff_for_99` the
+        cutoff_len that keeps 99 % of the rows whole, `kept_99`; and the sums of `segments.FIELDS`.
     """
     used = figures[column(figures, "dropped") == 0]
     sums = dict(zip(COLUMNS, used.sum(axis=0).tolist(), strict=True))
@@ -50,6 +50,7 @@ def numbers(split: str, dataset: str | None, figures: np.ndarray) -> dict:
         "without_labels": int(nothing.sum()),
         "rows_cut": int((whole > column(used, "length")).sum()),
         "longest": int(whole.max(initial=0)),
+        "longest_used": int(column(used, "length").max(initial=0)),
         "cutoff_for_99": int(np.quantile(whole, KEEP, method="inverted_cdf")) if len(used) else None,
         "spans_max": int(column(used, "spans").max(initial=0)),
     }

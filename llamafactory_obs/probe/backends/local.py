@@ -78,7 +78,7 @@ class LocalModels:
         name = self._base_name or config.get("base_model_name_or_path")
         base, notes = self._base(name), []
         reusable = config.get("init_lora_weights") in _KEEPS_BASE
-        if _grow_vocabulary(base, taken.path):
+        if grow_vocabulary(base, taken.path):
             reusable = False
         if self._quantized:
             notes.append("training quantised the base model, here it is not: texts may differ slightly")
@@ -190,7 +190,7 @@ def _check_names(model, folder: Path, base: str | None) -> None:
         raise Refused(f"the adapter does not fit {base}: {what}, e.g. {example}", cure)
 
 
-def _grow_vocabulary(base, folder: Path) -> bool:
+def grow_vocabulary(base, folder: Path) -> bool:
     """`resize_vocab: true` trains more tokens than the base model has rows for. True if it was resized."""
     names = ("embed_tokens.weight", "lm_head.weight")
     rows = [entry["shape"][0] for name, entry in (adapter_header(folder) or {}).items() if name.endswith(names)]

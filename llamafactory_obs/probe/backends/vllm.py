@@ -98,6 +98,13 @@ class VllmServer:
             return version if isinstance(version, str) else None
         return None
 
+    def loads_adapters(self) -> bool | None:
+        """Has it the route that loads adapters at run time? None where it does not publish its routes."""
+        with contextlib.suppress(Unavailable, ValueError, AttributeError, TypeError):
+            paths = self._call("GET", self._url.removesuffix("/v1") + "/openapi.json").json().get("paths")
+            return "/v1/load_lora_adapter" in paths if isinstance(paths, dict) else None
+        return None
+
     def _call(self, method: str, path: str, body: dict | None = None) -> httpx.Response:
         url = path if path.startswith("http") else self._url + path
         try:

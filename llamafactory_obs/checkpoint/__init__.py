@@ -1,0 +1,1 @@
+"""A saved checkpoint: what a resume needs of it, and whether it loads and computes."""

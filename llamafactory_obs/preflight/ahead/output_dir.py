@@ -1,0 +1,100 @@
+"""`output_dir`: what will happen to the folder, in words; and for a resume, whether it continues the run."""
+
+from pathlib import Path
+
+from ...probe.complete import prove
+from ..result import FAIL, PASS, WARN, Check
+from .effective import Effective
+from .resume_changes import check_changes
+from .resume_state import check_state, is_sharded
+from .start import LOG, Start, how_it_starts
+
+
+def check_output_dir(run: Effective) -> list[Check]:
+    """`output_dir`, and for a resume `resume_state`, `resume_rng`, `resume_keys`, `resume_left`."""
+    start = how_it_starts(run)
+    if start.kind == "refused":
+        return [_refused(run, start)]
+    if start.kind == "new":
+        return [_new(run, start)]
+    why = flaw(start.checkpoint)
+    if why:
+        return [_broken(run, start, why)]
+    return [_resumes(run, start), *check_state(run, start.checkpoint), *check_changes(run, start.checkpoint)]
+
+
+def step_of(folder: Path) -> int | None:
+    """N of `checkpoint-N`, None for a folder of another name."""
+    kind, dash, number = folder.name.partition("-")
+    return int(number) if kind == "checkpoint" and dash and number.isdigit() else None
+
+
+def flaw(checkpoint: Path) -> str:
+    """What is missing or torn in a checkpoint; "" where it is complete by content, or its weights are in shards of
+    DeepSpeed or FSDP, of which only the state is looked at."""
+    proof = prove(checkpoint, step_of(checkpoint))
+    if proof.complete or (proof.kind == "unsupported" and is_sharded(checkpoint)):
+        return ""
+    return proof.why
+
+
+def newest_whole(output: Path, names: list[str]) -> str | None:
+    """The newest checkpoint that is complete by content; None where none is."""
+    for name in reversed(names):
+        if not flaw(output / name):
+            return name
+    return None
+
+
+def _refused(run: Effective, start: Start) -> Check:
+    fix = "another output_dir, or overwrite_output_dir: true"
+    if run.config.given.get("resume_from_checkpoint"):
+        whole = newest_whole(run.output_dir, start.checkpoints)
+        there = f"resume_from_checkpoint: {run.output_dir / whole}" if whole else ""
+        fix = there or "leave resume_from_checkpoint out: there is no whole checkpoint in output_dir"
+    return Check("output_dir", FAIL, "refused", None, start.why, fix)
+
+
+def _new(run: Effective, start: Start) -> Check:
+    text = start.why
+    fix = "another output_dir, or overwrite_output_dir: false to resume"
+    if start.checkpoints:
+        text += f"; {_many(start.checkpoints)} of the run before will be overwritten or mixed with the new ones"
+    if start.deletes_log:
+        text += f"; {LOG} of the run before will be deleted"
+    return Check("output_dir", WARN if start.checkpoints or start.deletes_log else PASS, "new", None, text, fix)
+
+
+def _many(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{len(names)} checkpoints ({names[0]} to {names[-1]})"
+
+
+def _broken(run: Effective, start: Start, why: str) -> Check:
+    whole = newest_whole(run.output_dir, start.checkpoints)
+    text = f"{start.why}; but it is broken: {why}. The training would end at its start"
+    if whole:
+        text += f"; the newest whole one is {whole}"
+        fix = f"resume_from_checkpoint: {run.output_dir / whole}"
+    else:
+        text += "; no other checkpoint here is whole"
+        fix = "another output_dir: there is nothing to resume from"
+    return Check("output_dir", FAIL, start.checkpoint.name, whole, text, fix)
+
+
+def _resumes(run: Effective, start: Start) -> Check:
+    text, where = start.why, start.checkpoint
+    if where.resolve().parent != run.output_dir.resolve():
+        text = f"will resume from {where}, outside output_dir: the log and the record start empty in {run.output_dir}"
+        return Check("output_dir", WARN, str(where), None, text, f"output_dir: {where.parent}, to go on there")
+    if start.deletes_log:
+        text += f"; overwrite_output_dir deletes {LOG}, so the curve of the first part is lost"
+        return Check("output_dir", WARN, where.name, None, text, "overwrite_output_dir: false")
+    newer = start.checkpoints[start.checkpoints.index(where.name) + 1 :] if where.name in start.checkpoints else []
+    if start.asked and newer:
+        text += f"; {_many(newer)} after it will be overwritten or mixed with the new ones"
+        fix = f"move {_many(newer)} away, or resume from {newer[-1]}"
+        return Check("output_dir", WARN, where.name, None, text, fix)
+    if start.asked:
+        return Check("output_dir", PASS, where.name, None, text)
+    fix = f"if it is meant: resume_from_checkpoint: {where}; if not: another output_dir"
+    return Check("output_dir", WARN, where.name, None, text, fix)

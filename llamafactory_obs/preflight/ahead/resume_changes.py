@@ -1,0 +1,196 @@
+"""What differs between a config and the checkpoint that it resumes, and what becomes of it.
+
+Seen on transformers 5.6.0: loading the optimizer puts the old learning rate, betas and weight decay back, whatever the
+config says; the shape of the schedule is computed anew from the config, on the old base rate.
+"""
+
+import math
+from pathlib import Path
+
+from ...probe.complete import Incomplete, read_json
+from ...record.schema import FOLDER, RUN
+from ..result import FAIL, PASS, WARN, Check
+from .effective import Effective
+from .resume_state import load
+
+#: restored with the optimizer's state: what the config says is ignored
+IGNORED = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
+#: the schedule is computed anew from these
+LENGTH = ("num_train_epochs", "max_steps")
+SCHEDULE = ("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", *LENGTH, "steps")
+#: which rows count as seen depends on these
+ROWS = ("per_device_train_batch_size", "gradient_accumulation_steps", "seed", "data_seed", "processes")
+_DATA = "dataset template cutoff_len packing neat_packing mask_history train_on_prompt max_samples val_size streaming"
+_DATA += " mix_strategy interleave_probs tool_format default_system enable_thinking"
+DATA = tuple(_DATA.split())
+_MODEL = "model_name_or_path finetuning_type lora_rank lora_target additional_target use_dora optim use_muon use_galore"
+_MODEL += " use_apollo use_badam use_adam_mini loraplus_lr_ratio"
+#: the saved state fits no other model or optimizer
+MODEL = tuple(_MODEL.split())
+
+Changes = dict[str, tuple[object, object]]
+
+#: name of the check, its keys, status, what will happen, the cure
+_ANEW = "as before, or start anew in another output_dir"
+_GROUPS = (
+    ("resume_model", MODEL, FAIL, "the checkpoint's state does not fit", _ANEW),
+    ("resume_data", DATA, WARN, "other rows than in the first part", _ANEW),
+    ("resume_ignored", IGNORED, WARN, "a resume ignores it, the old value goes on", f"{_ANEW} with the checkpoint's "
+     "weights (adapter_name_or_path for LoRA, else model_name_or_path)"),
+    ("resume_schedule", SCHEDULE, WARN, "the schedule is computed anew: the learning rate jumps", "as before"),
+    ("resume_rows", ROWS, WARN, "other rows are skipped: some are seen twice, some never", "as before"),
+)  # fmt: skip
+#: where the cure names other keys than what has changed
+_KEYS = {"resume_schedule": "schedule, warmup, max_steps and num_train_epochs"}
+
+
+def check_changes(run: Effective, checkpoint: Path) -> list[Check]:
+    """`resume_<group>` for what has changed, else one `resume_keys`; and `resume_left`."""
+    recorded = read_record(checkpoint.parent / FOLDER / RUN)
+    state = read_json(checkpoint / "trainer_state.json")
+    before = recorded or {**adapter_of(checkpoint, run.get("finetuning_type")), **_batch_of(state)}
+    changes = find_changes(run, before, base_rates(checkpoint))
+    total, rests_on = whole_run(run, state, changes)
+    if total is not None:
+        changes = {key: change for key, change in changes.items() if key not in LENGTH}
+        if state.get("max_steps") not in (None, total) and not _constant(run, changes):
+            changes["steps"] = (state["max_steps"], total)
+    checks = []
+    for name, keys, status, then, fix in _GROUPS:
+        of = {key: change for key, change in changes.items() if key in keys}
+        if of:
+            told = ", ".join(f"{key} {_short(old)} -> {_short(new)}" for key, (old, new) in of.items())
+            old = {key: change[0] for key, change in of.items()}
+            new = {key: change[1] for key, change in of.items()}
+            checks.append(Check(name, status, new, old, f"{told}: {then}", f"{_KEYS.get(name) or ', '.join(of)} {fix}"))
+    if not recorded:
+        text = f"no record in {checkpoint.parent / FOLDER}: whether data, template and batch are as before is not known"
+        text += "; only what the checkpoint says itself was compared"
+        checks.append(Check("resume_keys", WARN, None, None, text, "compare the config with that of the first part"))
+    elif not checks:
+        count = sum(len(keys) for _, keys, *_ in _GROUPS)
+        checks.append(Check("resume_keys", PASS, {}, {}, f"nothing that matters has changed ({count} keys compared)"))
+    return [*checks, _left(state, total, rests_on)]
+
+
+def find_changes(run: Effective, recorded: dict, rates: list[float]) -> Changes:
+    """Key -> (old, new), of the keys above and `processes`.
+
+    Args:
+        recorded: of `read_record`, or what the checkpoint itself says where there is no record.
+        rates: of `base_rates`: the truth about the learning rate, also after earlier resumes.
+    """
+    changes: Changes = {}
+    for key in (*IGNORED, *SCHEDULE, *ROWS, *DATA, *MODEL):
+        if key in recorded:
+            value = run.processes if key == "processes" else run.get(key)
+            if not _equal(key, recorded[key], value):
+                changes[key] = (_plain(recorded[key]), _plain(value))
+    new = float(run.get("learning_rate"))
+    if any(math.isclose(rate, new, rel_tol=1e-6) for rate in rates):
+        changes.pop("learning_rate", None)
+    elif rates and not run.get("loraplus_lr_ratio"):
+        changes["learning_rate"] = (rates[0], new)
+    if _constant(run, changes):  # of no account for a constant rate
+        dropped = (*LENGTH, "warmup_steps") if run.word("lr_scheduler_type") == "constant" else LENGTH
+        changes = {key: change for key, change in changes.items() if key not in dropped}
+    return changes
+
+
+def _constant(run: Effective, changes: Changes) -> bool:
+    """Does the rate stay what it is, however long the run?"""
+    return run.word("lr_scheduler_type").startswith("constant") and "lr_scheduler_type" not in changes
+
+
+def _batch_of(state: dict) -> dict:
+    """A Trainer's state knows the batch of one process (LlamaFactory has one card in each)."""
+    batch = state.get("train_batch_size")
+    return {"per_device_train_batch_size": batch} if batch else {}
+
+
+def read_record(file: Path) -> dict:
+    """The arguments of the run that a record describes, by key, and `processes`; {} where there is no record."""
+    try:
+        record = read_json(file)
+        groups = record["config"]["resolved"].values()
+        world = (record.get("world") or {}).get("world_size")
+    except (Incomplete, LookupError, TypeError, AttributeError):
+        return {}
+    arguments = {key: value for group in groups for key, value in (group or {}).items()}
+    return {**arguments, "processes": world} if arguments and world else arguments
+
+
+def adapter_of(checkpoint: Path, method: str) -> dict:
+    """What a checkpoint's files say about the method: `finetuning_type`, and `lora_rank` of an adapter. Full tuning and
+    freeze save the same files; then it is `method`, that of the config."""
+    try:
+        adapter = read_json(checkpoint / "adapter_config.json")
+    except Incomplete:
+        whole = any(checkpoint.glob("model*.safetensors"))
+        return {"finetuning_type": method if method in ("full", "freeze") else "full"} if whole else {}
+    if adapter.get("peft_type") != "LORA":
+        return {"finetuning_type": "oft"}
+    return {"finetuning_type": "lora", "lora_rank": adapter.get("r")}
+
+
+def base_rates(checkpoint: Path) -> list[float]:
+    """The base learning rate of each parameter group, from scheduler.pt; [] where it says none."""
+    try:
+        rates = load(checkpoint / "scheduler.pt").get("base_lrs")
+    except Exception:  # missing or unreadable: `resume_state` says so
+        return []
+    return [float(rate) for rate in rates or []]
+
+
+def whole_run(run: Effective, state: dict, changes: Changes) -> tuple[int | None, str]:
+    """Steps that the resumed run will have in all, and what that rests on; None where that is not known.
+
+    Where the rows were not counted, an epoch has as many steps as the checkpoint's state says, unless data or batch
+    have changed since.
+    """
+    if run.total_steps is not None:
+        return run.total_steps, ""
+    step, epoch = state["global_step"], state.get("epoch")
+    if not epoch or set(changes) & {*ROWS, *DATA}:
+        return None, ""
+    per_epoch = round(step / epoch)
+    return math.ceil(run.get("num_train_epochs") * per_epoch), f" (by the checkpoint: {per_epoch} steps an epoch)"
+
+
+def _left(state: dict, total: int | None, rests_on: str) -> Check:
+    name, step = "resume_left", state["global_step"]
+    if total is None:
+        text = f"resumes at step {step}; how many steps the run has is not known here"
+        return Check(name, WARN, step, None, text, "set max_steps, or let the mask gate count the rows")
+    if step >= total:
+        text = f"nothing left to train: the checkpoint is at step {step} of {total}{rests_on}"
+        text += "; LlamaFactory makes one more step with learning rate 0 and reports more than 100 %"
+        return Check(name, FAIL, step, total, text, "raise num_train_epochs or max_steps, or start anew")
+    return Check(name, PASS, step, total, f"{total - step} of {total} steps are left{rests_on}")
+
+
+def _plain(value: object) -> object:
+    """An argument as the record writes it: enumerations as their value, sets and tuples as sorted or plain lists."""
+    value = getattr(value, "value", value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _equal(key: str, old: object, new: object) -> bool:
+    old, new = _plain(old), _plain(new)
+    numbers = [isinstance(one, (int, float)) and not isinstance(one, bool) for one in (old, new)]
+    if all(numbers):
+        return math.isclose(old, new, rel_tol=1e-9)
+    if old == new or not (old or new or any(numbers)):  # None, "", [], False: not set
+        return True
+    if key == "model_name_or_path":  # a moved folder is the same model
+        return Path(str(old)).name == Path(str(new)).name
+    if key in ("lora_target", "additional_target") and isinstance(old, list) and isinstance(new, list):
+        return set(old) == set(new)
+    return isinstance(old, str) and isinstance(new, str) and old.lower() == new.lower()
+
+
+def _short(value: object) -> str:
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

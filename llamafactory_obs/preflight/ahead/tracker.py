@@ -1,0 +1,108 @@
+"""Where will the curves land, and under which name?"""
+
+import contextlib
+import importlib
+import importlib.util
+import io
+
+from ...plugin.tracker_project import ARGUMENTS, LLAMAFACTORYS, VARIABLES, said
+from ..result import FAIL, PASS, SKIPPED, WARN, Check
+from .effective import Effective
+from .run_name import last_run, suggested_run_name
+
+#: projects of LlamaFactory or transformers where nobody names one; the others take their own
+_DEFAULTS = {"wandb": repr(LLAMAFACTORYS), "clearml": "'HuggingFace Transformers'"}
+
+
+def trackers(run: Effective) -> list[str]:
+    """What `report_to` names, `all` resolved as transformers does; `[]` for none (its default)."""
+    value = run.get("report_to")
+    names = [value] if isinstance(value, str) else list(value or [])
+    if names == ["all"]:
+        from transformers.integrations import get_available_reporting_integrations
+
+        return get_available_reporting_integrations()
+    return [name for name in names if name != "none"]
+
+
+def check_tracker(run: Effective) -> list[Check]:
+    """`tracker`, one check for each, and `run_name`."""
+    names = trackers(run)
+    if run.get("use_swanlab"):  # LlamaFactory then takes swanlab out of report_to
+        names = [name for name in names if name != "swanlab"]
+    checks = [_one(run, name) for name in names]
+    if run.get("use_swanlab"):
+        checks.append(_project(run, "use_swanlab", run.get("swanlab_project")))
+    if not checks:
+        return [_none(run), Check("run_name", SKIPPED, run.get("run_name"), None, f"no tracker; {_suggestion(run)}")]
+    return [*checks, _name(run, names)]
+
+
+def _none(run: Effective) -> Check:
+    what = "report_to: none" if run.given("report_to") else "report_to is not set, the default is none"
+    if run.config.callbacks:
+        return Check("tracker", PASS, "none", None, f"{what}; the record in obs/ is kept in any case")
+    text = f"{what}: the curves are in trainer_log.jsonl only, without gradient norms"
+    return Check("tracker", WARN, "none", None, text, "report_to: wandb, or callbacks: [grad_norm_spike]")
+
+
+def _one(run: Effective, name: str) -> Check:
+    if name == "swanlab":
+        return _swanlab(run)
+    if name in ("wandb", "mlflow", "trackio", "comet_ml", "clearml") and importlib.util.find_spec(name) is None:
+        text = f"report_to: {name}, which is not installed here: the Trainer refuses to start"
+        return Check("tracker", FAIL, name, None, text, f"pip install {name}, or another report_to")
+    if name in VARIABLES:
+        return _project(run, name, said(name))
+    if name in ARGUMENTS:
+        return _project(run, name, run.get(ARGUMENTS[name]))
+    return Check("tracker", PASS, name, None, f"report_to: {name}")
+
+
+def _project(run: Effective, name: str, now: str | None) -> Check:
+    own = ARGUMENTS.get(name)
+    label = "swanlab" if name == "use_swanlab" else name
+    named = run.given(own) if own else bool(now)
+    where = own or VARIABLES[name]
+    ours = run.config.settings.tracker_project
+    if named:
+        also = f" (obs: tracker: project {ours!r} gives way)" if ours and ours != now else ""
+        return Check("tracker", PASS, now, None, f"{label}: project {now!r}, from {where}{also}")
+    if ours:
+        return Check("tracker", PASS, ours, None, f"{label}: project {ours!r}, from obs: tracker")
+    lands = repr(now) if now else _DEFAULTS.get(name, "a default project")
+    text = f"{label} without a project: everything lands in {lands}"
+    set_it = f"{own}: NAME" if own else f"export {where}=NAME"
+    return Check("tracker", WARN, now, "a project of yours", text, f"obs: {{tracker: {{project: NAME}}}}, or {set_it}")
+
+
+def _swanlab(run: Effective) -> Check:
+    """transformers' integration asks `swanlab.get_run()` before there is a run; newer swanlab raises there."""
+    fix = "report_to: none and use_swanlab: true (LlamaFactory's own way)"
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            importlib.import_module("swanlab").get_run()
+    except ImportError as error:
+        text = f"report_to: swanlab does not import: {error}: the training ends at its start"
+        return Check("tracker", FAIL, "swanlab", None, text, f"pip install swanlab; {fix}")
+    except Exception as error:
+        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        text = f"report_to: swanlab ends the training at its start: swanlab.get_run() raises ({why})"
+        return Check("tracker", FAIL, "swanlab", "use_swanlab", text, fix)
+    return _project(run, "swanlab", said("swanlab"))
+
+
+def _name(run: Effective, names: list[str]) -> Check:
+    key = "swanlab_run_name" if run.get("use_swanlab") and not names else "run_name"
+    name, output = run.get(key), run.config.given.get("output_dir")
+    if name and str(name) != str(output):
+        return Check("run_name", PASS, name, None, f"{key}: {name}")
+    text = f"{key} equals output_dir" if name else f"{key} is not set: the tracker makes one up"
+    suggestion = suggested_run_name(run.config, last_run(run.config))
+    return Check("run_name", WARN, name, suggestion, f"{text}; {_suggestion(run)}", f"{key}: {suggestion}")
+
+
+def _suggestion(run: Effective) -> str:
+    last = last_run(run.config)
+    since = f" (what changed since {last['name']})" if last else ""
+    return f"a telling name: {suggested_run_name(run.config, last)}{since}"

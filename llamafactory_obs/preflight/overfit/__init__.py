@@ -1,0 +1,1 @@
+"""The single-batch test: can model and pipeline learn at all?"""

@@ -1,0 +1,169 @@
+"""From a run config to the config of a short training on chosen rows: what is changed, and nothing else.
+
+Machine keys (`bf16`, `deepspeed`, `quantization_bit` ...), the model, the method, batch size, accumulation and
+everything that decides how a row becomes tokens stay as they are.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...identity.redact import is_secret_key
+from ..run_config import RunConfig
+
+#: a key that is taken out, so that LlamaFactory's default holds
+GONE = None
+
+#: no evaluation: it would read other rows, and some of these keys demand the others
+NO_EVALUATION = {
+    "do_eval": False,
+    "do_predict": False,
+    "eval_strategy": "no",
+    "evaluation_strategy": GONE,
+    "eval_steps": GONE,
+    "eval_delay": GONE,
+    "eval_on_start": GONE,
+    "eval_dataset": GONE,
+    "eval_on_each_dataset": GONE,
+    "val_size": GONE,
+    "predict_with_generate": GONE,
+    "load_best_model_at_end": False,
+    "metric_for_best_model": GONE,
+    "greater_is_better": GONE,
+    "early_stopping_steps": GONE,
+}
+
+#: nothing leaves the folder, nothing is resumed, each step is logged
+_ALONE = {
+    "do_train": True,
+    "overwrite_output_dir": True,
+    "resume_from_checkpoint": GONE,
+    "report_to": "none",
+    "use_swanlab": False,
+    "push_to_hub": False,
+    "run_name": GONE,
+    "logging_dir": GONE,
+    "logging_steps": 1,
+    "logging_strategy": GONE,
+    "logging_first_step": GONE,
+    "plot_loss": False,
+    "disable_tqdm": True,
+}
+
+#: a schedule over the steps of the real run would be nothing but its warm-up here
+_RATE = {"lr_scheduler_type": "constant", "lr_scheduler_kwargs": GONE, "warmup_steps": 0, "warmup_ratio": GONE}
+
+#: the chosen rows in their order
+_ROWS = {
+    "disable_shuffling": True,
+    "mix_strategy": "concat",
+    "interleave_probs": GONE,
+    "max_samples": GONE,
+    "streaming": False,
+    "buffer_size": GONE,
+    "overwrite_cache": True,
+    "tokenized_path": GONE,
+}
+
+#: what stands for "not given" where LlamaFactory's default does the same
+_NEUTRAL = (GONE, False, 0, "none", "no", "concat")
+
+#: keys that say nothing about whether a smoke run was one of this config
+_COSMETIC = (
+    "output_dir save_steps save_strategy save_total_limit max_steps num_train_epochs seed data_seed "
+    "logging_nan_inf_filter "
+    "hub_model_id hub_strategy hub_private_repo swanlab_project swanlab_workspace swanlab_run_name swanlab_mode "
+    "swanlab_logdir per_device_eval_batch_size eval_accumulation_steps compute_accuracy preprocessing_num_workers "
+    "dataloader_num_workers ddp_timeout cache_dir"
+)
+_COSMETIC_KEYS = frozenset(_COSMETIC.split()) | set(NO_EVALUATION) | set(_ALONE) | set(_RATE) | {"overwrite_cache"}
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A config made from another.
+
+    Attributes:
+        given: all keys, ours too, ready to be written.
+        changed: key -> `{"from", "to"}`, null for a key that is not there.
+        left_out: callbacks of the config that do not take part.
+    """
+
+    given: dict
+    changed: dict
+    left_out: list[str]
+
+
+def derive(config: RunConfig, data: dict, output_dir: Path, callbacks: list, changes: dict) -> Derived:
+    """The config of a rehearsal.
+
+    Args:
+        config: of the real run.
+        data: the keys that `data.write` returns: where the chosen rows are.
+        output_dir: of the rehearsal.
+        callbacks: the whole list; those of the config are left out.
+        changes: further keys; `GONE` takes one out.
+    """
+    from llamafactory.extras.misc import is_env_enabled
+
+    wanted = {**NO_EVALUATION, **_ALONE, **_RATE, **_ROWS, **data, **changes, "output_dir": str(output_dir)}
+    other_hub = is_env_enabled("USE_MODELSCOPE_HUB") or is_env_enabled("USE_OPENMIND_HUB")
+    if config.given.get("cache_dir") and not other_hub:
+        wanted["cache_dir"] = GONE  # data sets are cached there too; `child.environment` says where the model is
+    given, changed = dict(config.given), {}
+    for key, value in wanted.items():
+        before = given.pop(key, None)
+        if value is not GONE:
+            given[key] = value
+        if before != value and not (before is None and value in _NEUTRAL):
+            changed[key] = {"from": before, "to": value}
+    settings = config.settings
+    obs = {name: getattr(settings, name) for name in ("mask_range", "limit_gib", "margin_gib")}
+    given["obs"] = {name: list(value) if name == "mask_range" else value for name, value in obs.items() if value}
+    given["callbacks"] = callbacks
+    ours = {name_of(entry) for entry in callbacks}
+    left_out = [name for name in map(name_of, config.callbacks) if name not in ours]
+    return Derived(given, changed, left_out)
+
+
+def write_config(derived: Derived, path: Path, comment: str) -> None:
+    """Write it as YAML, with a comment at the top."""
+    import yaml
+
+    text = yaml.safe_dump(derived.given, sort_keys=False, allow_unicode=True)
+    path.write_text(f"### {comment}\n{text}", encoding="utf-8")
+
+
+def name_of(entry: object) -> str:
+    """The name in an item of `callbacks:`, whatever its form."""
+    if isinstance(entry, dict):
+        return str(entry.get("name") or next(iter(entry), ""))
+    return str(entry)
+
+
+def without(given: dict, keys: Iterable[str]) -> dict:
+    """The mapping without some keys."""
+    return {key: value for key, value in given.items() if key not in set(keys)}
+
+
+def fingerprint(config: RunConfig) -> str:
+    """A hash of what decides whether a smoke run stands for this config: model, data, method, batch, precision.
+
+    Left out: evaluation, logging, saving intervals, the number of steps, the schedule (a smoke run has its own), the
+    seed, and secrets. `save_only_model` is in it.
+    """
+    kept = {k: _plain(v) for k, v in config.given.items() if k not in _COSMETIC_KEYS and not is_secret_key(k)}
+    text = json.dumps({k: v for k, v in kept.items() if v is not None}, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain(value: object) -> object:
+    """`"1e-4"`, which YAML reads as text, and 0.0001 are the same; so are 2 and 2.0."""
+    if isinstance(value, bool) or value is None:
+        return value
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return value

@@ -1,0 +1,1 @@
+"""Gate 3: what a run of ten steps shows."""

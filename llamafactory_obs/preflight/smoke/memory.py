@@ -1,0 +1,101 @@
+"""The peak of the card's memory, and whether the longest rows were in it."""
+
+from ..result import ERROR, FAIL, PASS, SKIPPED, WARN, Check
+from .ended import in_order, remedies
+from .evidence import Evidence, truth
+
+#: LlamaFactory's collator pads to a multiple of this (`train/sft/workflow.py`, `pad_to_multiple_of`)
+_PADDED_TO = 8
+
+
+def check_peak(run: Evidence, limit_gib: float, margin_gib: float, estimate_gib: float | None) -> Check:
+    """What torch reserved at most, and what others hold on the card beside it, leave the margin free.
+
+    Others: used on the card by NVML less what torch has reserved, the most of any step. torch's own CUDA context (a
+    few hundred MiB) counts there too, which is right: it is not free.
+    """
+    name, allowed = "vram_peak", limit_gib - margin_gib
+    want = f"<= {allowed:g}"
+    peaks = run.column("system/peak_reserved_gib")
+    if not peaks:
+        if run.on_cpu:
+            return Check(name, SKIPPED, None, want, "trained on a CPU: no GPU memory was seen")
+        text = "the GPU's memory is not on record: the `vram` callback was not on"
+        return Check(name, ERROR, None, want, text, "callbacks: [vram], then run the smoke again")
+    used, reserved = run.column("system/device_used_gib"), run.column("system/reserved_gib")
+    beside = [used[step] - reserved[step] for step in used if step in reserved]
+    others = max(0.0, *beside) if beside else None
+    own = max(peaks.values())
+    value = round(own + (others or 0.0), 3)
+    text = f"{value:.2f} GiB at the peak of {limit_gib:g}: {own:.2f} reserved by torch"
+    text += f", {others:.2f} by others on the card (vLLM, CUDA)" if others is not None else ""
+    text += _made_by(run, peaks)
+    text += f"; the estimate was {estimate_gib:.2f}" if estimate_gib is not None else ""
+    if value > allowed:
+        fix = _cure(run, value - allowed, others or 0.0)
+        text += f"; {margin_gib:g} GiB must stay free, {limit_gib - value:.2f} are"
+        return Check(name, FAIL, value, want, text, fix)
+    text += f"; {limit_gib - value:.2f} GiB stay free"
+    if others is None:
+        return Check(name, WARN, value, want, text + "; what others hold on the card was not seen (no NVML)")
+    return Check(name, PASS, value, want, text)
+
+
+def _made_by(run: Evidence, peaks: dict[int, float]) -> str:
+    """The batch of the peak, by the event of the `vram` callback."""
+    events = run.events("memory_peak")
+    if events:
+        evidence = events[-1].get("evidence") or {}
+        shapes = " + ".join(" x ".join(map(str, one)) for one in (evidence.get("micro_batches") or [])[:4])
+        if shapes:
+            return f"; made in step {events[-1].get('step')} by a batch of {shapes}"
+    top = max(peaks, key=lambda step: (peaks[step], -step))
+    longest = run.column("data/max_length").get(top)
+    return f"; reached in step {top}" + (f", longest row {longest:g} tokens" if longest else "")
+
+
+def _cure(run: Evidence, over: float, others: float) -> str:
+    cures = remedies(run.config)
+    if others <= over:  # stopping vLLM would not be enough
+        cures = cures[:-1] or cures
+    return in_order(cures)
+
+
+def check_longest(run: Evidence, longest_tokens: int | None) -> Check:
+    """The longest row of the data was among those that the smoke run trained on.
+
+    Args:
+        longest_tokens: of the training split, after `cutoff_len`; None: the mask gate did not say; then the marker of
+            `--run-smoke` counts.
+    """
+    name = "longest_rows"
+    packing = run.config.given.get("packing")
+    packed = truth(packing) if packing is not None else str(run.config.given.get("stage", "sft")) == "pt"
+    if packed or truth(run.config.given.get("neat_packing")):
+        cutoff = run.config.given.get("cutoff_len", 2048)
+        return Check(name, PASS, cutoff, cutoff, f"packing: every row is {cutoff} tokens long, none is longer")
+    lengths = run.column("data/max_length")
+    if lengths:
+        seen = int(max(lengths.values()))
+    else:
+        events = run.events("memory_peak")
+        padded = [(one.get("evidence") or {}).get("longest_sequence") for one in events]
+        padded = [one for one in padded if isinstance(one, int)]
+        if not padded:
+            text = "how long the smoke run's rows were is not on record: the `label_mask` callback was not on"
+            return Check(name, ERROR, None, longest_tokens, text, "callbacks: [label_mask], then run the smoke again")
+        seen = max(padded) - _PADDED_TO + 1  # at least
+    source = "of the data"
+    chosen = (run.marker.get("longest") or {}).get("length")
+    if longest_tokens is None and isinstance(chosen, int):
+        longest_tokens, source = chosen, "of the data as --run-smoke read it"
+    if longest_tokens is None:
+        text = (
+            f"the longest row seen has {seen} tokens; the longest of the data is not known: the mask gate was not run"
+        )
+        return Check(name, ERROR, seen, None, text, "run all gates, or `llamafactory-obs mask`")
+    if seen >= longest_tokens:
+        text = f"the longest row {source}, {longest_tokens} tokens, was seen"
+        return Check(name, PASS, seen, longest_tokens, text)
+    text = f"the longest row seen has {seen} tokens, the longest {source} {longest_tokens}: the peak is a lucky one"
+    return Check(name, FAIL, seen, longest_tokens, text, "preflight --run-smoke puts the longest rows first")

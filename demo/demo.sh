@@ -14,7 +14,7 @@ say "1/6  a random Qwen3 of about 1M parameters with its own tokenizer"
 python demo/make_model.py "$out/model" 2> >(without_bars)
 
 say "2/6  llamafactory-obs baseline demo/run.yaml   (what the model can do before anything is changed)"
-llamafactory-obs baseline demo/run.yaml --backend local --device cpu 2> >(without_bars) | cut -c -150 || true
+llamafactory-obs baseline demo/run.yaml --backend local --device cpu 2> "$out/baseline.log" | tail -n 8
 
 say "3/6  llamafactory-obs preflight demo/run.yaml --run-smoke   (three gates before the long run)"
 llamafactory-obs preflight demo/run.yaml --run-smoke 2> "$out/preflight.log" || {

@@ -6,6 +6,8 @@ from .errors import ConfigError
 
 #: folder of data at the repository's top (inside the package in a wheel) -> folder below the target
 SOURCES = {"yaml_templates": ".", "probes": "probes"}
+#: the config that the next commands are said for
+CONFIG = "full_without_vllm.yaml"
 
 
 def data_folder(name: str) -> Path:
@@ -39,8 +41,9 @@ def write(folder: str | Path = ".", force: bool = False) -> dict:
             except OSError as error:
                 raise ConfigError(f"cannot write {target}: {error.strerror}; name a folder you may write to") from None
             written.append(relative)
-    smoke = (folder / "smoke.yaml").as_posix()
-    steps = ["llamafactory-obs doctor", f"llamafactory-cli train {smoke}"]
+    config = (folder / CONFIG).as_posix()
+    steps = ["llamafactory-obs doctor", f"llamafactory-obs baseline {config}"]
+    steps += [f"llamafactory-obs preflight {config} --run-smoke", f"llamafactory-cli train {config}"]
     return {"folder": str(folder), "written": written, "kept": kept, "next": steps}
 
 
@@ -48,5 +51,6 @@ def render(result: dict) -> str:
     """What was done and what to do next."""
     lines = [f"wrote {name}" for name in result["written"]]
     lines += [f"kept  {name} (it exists; --force overwrites it)" for name in result["kept"]]
-    lines += ["", f"Set the model and the data in {result['next'][1].split()[-1]}, then:"]
+    lines += ["", f"Set the model and the data in {result['next'][-1].split()[-1]} (beside a vLLM server on the same"]
+    lines += ["card: full_with_vllm.yaml), then:"]
     return "\n".join(lines + [f"  {command}" for command in result["next"]])

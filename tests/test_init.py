@@ -17,7 +17,9 @@ def test_writes_everything_and_says_what_next(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     for name in FILES:
         assert (tmp_path / name).stat().st_size > 500 and f"wrote {name}" in out
-    assert "llamafactory-cli train smoke.yaml" in out
+    for command in ("baseline full_without_vllm.yaml", "preflight full_without_vllm.yaml --run-smoke"):
+        assert f"llamafactory-obs {command}\n" in out
+    assert "llamafactory-cli train full_without_vllm.yaml" in out
 
 
 def test_keeps_what_exists_unless_forced(tmp_path, capsys):
@@ -30,7 +32,7 @@ def test_keeps_what_exists_unless_forced(tmp_path, capsys):
     result = json.loads(capsys.readouterr().out)
     assert result["written"] == ["resume.yaml"] and "smoke.yaml" in result["kept"]
     assert (folder / "smoke.yaml").read_text() == "mine"
-    assert result["next"][1] == f"llamafactory-cli train {folder}/smoke.yaml"
+    assert result["next"][-1] == f"llamafactory-cli train {folder}/full_without_vllm.yaml"
     assert cli.main(["init", str(folder), "--force"]) == 0
     assert (folder / "smoke.yaml").read_text() != "mine"
     assert "kept" not in capsys.readouterr().out

@@ -143,12 +143,13 @@ def test_streaming_a_local_file_without_workers(judge):
 
 
 def test_stages_without_a_token_share_are_skipped(judge, data):
-    for stage, name in (("rm", "pairs"), ("kto", "votes")):
+    for stage, name in (("rm", "pairs"), ("dpo", "pairs"), ("kto", "votes")):
         info = json.loads((data / "dataset_info.json").read_text())
         rows = json.loads((data / info[name]["file_name"]).read_text())
         entry = {key: value for key, value in info[name].items() if key != "file_name"}
         report = judge(data={name: (rows, entry)}, stage=stage)
-        assert report.gate()["status"] == "skipped" and "says nothing" in report.checks[0].detail
+        gate, detail = report.gate(), report.checks[0].detail
+        assert gate["status"] == "skipped" and f"stage {stage}" in detail and "says nothing" in detail
 
 
 @pytest.mark.parametrize("packing", [False, True])

@@ -92,17 +92,25 @@ def loud_model(model, tmp_path):
 @pytest.mark.parametrize(
     "overrides",
     [
-        {"finetuning_type": "lora", "lora_rank": 8, "lora_target": "all", "lora_dropout": 0.5, "rate": 1e-2},
-        {"stage": "pt", "dataset": "text", "rate": 1e-2},
-        {"stage": "dpo", "dataset": "pairs", "finetuning_type": "lora", "rate": 1e-2},
-        {"packing": True, "rate": 1e-2, "dataloader_num_workers": 2},
-        {"wanted": ("7",), "rate": 1e-2},
+        {"stage": "pt", "dataset": "text"},
+        {"stage": "dpo", "dataset": "pairs", "finetuning_type": "lora"},
+        {
+            "finetuning_type": "lora",
+            "lora_rank": 8,
+            "lora_target": "all",
+            "lora_dropout": 0.5,
+            "packing": True,
+            "neat_packing": True,
+            "dataloader_num_workers": 2,
+            "wanted": ("7",),
+        },
     ],
+    ids=["pt", "dpo", "lora, dropout, packing, workers, a named row"],
 )
 def test_every_way_of_training_learns(overfit, loud_model, overrides):
     if overrides.get("finetuning_type") == "lora":
         overrides = {**overrides, "model_name_or_path": loud_model}
-    outcome = overfit(steps=300, **overrides)
+    outcome = overfit(steps=300, rate=1e-2, **overrides)
     assert outcome.status == "learned", (outcome.losses[::20], outcome.last_words)
     if "wanted" in overrides:
         assert [row["row"] for row in outcome.batch] == [7, 7]
@@ -110,29 +118,32 @@ def test_every_way_of_training_learns(overfit, loud_model, overrides):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("overrides", "cause"),
+    ("overrides", "causes"),
     [
-        ({"rate": 1e-12}, "learning_rate"),
-        ({"finetuning_type": "lora", "rate": 1e-12}, "learning_rate"),
-        ({"finetuning_type": "lora", "lora_target": "nowhere"}, "lora_on_nothing"),
-        ({"rate": 3e-4, "steps": 30}, "too_short"),
+        ({"finetuning_type": "lora", "rate": 1e-12}, ["learning_rate"]),
+        ({"finetuning_type": "lora", "lora_target": "nowhere"}, ["lora_on_nothing"]),
+        (
+            {
+                "finetuning_type": "freeze",
+                "freeze_trainable_layers": 1,
+                "freeze_trainable_modules": "input_layernorm",
+                "rate": 1e-4,
+                "steps": 20,
+            },
+            ["learning_rate", "frozen"],
+        ),
     ],
+    ids=["rate", "lora on nothing", "frozen"],
 )
-def test_what_cannot_learn_says_why(overfit, overrides, cause):
-    outcome = overfit(**overrides)
+def test_what_cannot_learn_says_why(overfit, overrides, causes):
+    outcome = overfit(**{"steps": 40, **overrides})
     assert outcome.exit_code == 1
-    assert outcome.causes[0].name == cause, (outcome.causes, outcome.losses[:3], outcome.last_words)
+    found = [cause.name for cause in outcome.causes]
+    assert found == causes, (outcome.causes, outcome.losses[::10], outcome.last_words)
 
 
 @pytest.mark.slow
-def test_frozen_parts_are_named(overfit):
-    frozen = overfit(finetuning_type="freeze", freeze_trainable_layers=1, freeze_trainable_modules="input_layernorm")
-    assert frozen.exit_code == 1 and "frozen" in [cause.name for cause in frozen.causes]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_test_leaves_nothing(config, tmp_path, number):  # noqa: F811
+def test_ctrl_c_ends_the_training_and_leaves_nothing(config, tmp_path):  # noqa: F811
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     config(learning_rate=1e-9)
@@ -148,8 +159,8 @@ def test_an_interrupted_test_leaves_nothing(config, tmp_path, number):  # noqa: 
                 break
         family = psutil.Process(running.pid).children(recursive=True)
         assert family
-        running.send_signal(number)
-        assert running.wait(timeout=60) in (130, 143)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=60) == 130
     finally:
         running.terminate()
     time.sleep(0.5)

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from llamafactory_obs.preflight.rehearsal import child
+from llamafactory_obs.preflight.signals import signals_raise
 from llamafactory_obs.record.schema import encode
 
 LOG = """\
@@ -68,7 +69,7 @@ def test_ending_reaches_what_the_training_started_in_sessions_of_its_own():
 def test_sigterm_ends_us_through_finally_and_an_ignored_sighup_stays_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with pytest.raises(SystemExit) as end, child.signals_raise():
+        with pytest.raises(SystemExit) as end, signals_raise():
             os.kill(os.getpid(), signal.SIGHUP)
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(1)

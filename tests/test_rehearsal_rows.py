@@ -1,6 +1,10 @@
 """Rows as LlamaFactory reads them, and the folder that they are written to."""
 
 import json
+import os
+import signal
+import tempfile
+import time
 
 import numpy as np
 import pytest
@@ -149,3 +153,15 @@ def test_numbers_of_rows_are_plain(config):
         assert json.dumps(rows.named(np.int64(3))) == json.dumps(
             {"dataset": "rows", "row": 3, "length": int(rows.length[3])}
         )
+
+
+def test_sigterm_while_rows_are_read_leaves_no_scratch(config, tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    with pytest.raises(SystemExit) as end, training_rows(config()):
+        assert list(scratch.iterdir()), "something to leave behind"
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, "else the test itself would end here"
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+    assert end.value.code == 143 and not list(scratch.iterdir())

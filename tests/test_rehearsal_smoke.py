@@ -1,16 +1,17 @@
 """Smoke runs with the real LlamaFactory, judged by their own record."""
 
-import json
+import os
+import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 import yaml
 from rehearsal_config import config, lengths_by_hand, two_sets  # noqa: F401
 
 from llamafactory_obs import load_record
-from llamafactory_obs.preflight.rehearsal.derive import fingerprint
-from llamafactory_obs.preflight.rehearsal.folder import MARKER, read_marker
+from llamafactory_obs.preflight.rehearsal.folder import read_marker
 from llamafactory_obs.preflight.rehearsal.smoke import run_smoke
 
 pytestmark = pytest.mark.usefixtures("llamafactory")
@@ -67,51 +68,76 @@ def test_the_longest_rows_fill_one_micro_batch_after_step_1(smoke, model, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_training_that_fails_is_an_answer(smoke, tmp_path):
+def test_it_can_be_run_again_by_hand_and_a_failed_one_leaves_nothing_of_it(smoke, tmp_path):
     (tmp_path / "smoke").mkdir()
-    result, _ = smoke(finetuning_type="lora", lora_target="no_such_module")
-    assert result.exit_code == 1
-    assert "no_such_module" in " ".join(result.last_words)
-    assert read_marker(result.folder)["exit_code"] == 1
-    assert not list(result.folder.glob("checkpoint-*"))
+    result, _ = smoke(steps=3)
+    assert (result.folder / "checkpoint-3").is_dir()
+    again = [sys.executable, "-m", "llamafactory_obs.cli", "train", str(result.folder / "smoke.yaml")]
+    done = subprocess.run([*again, f"output_dir={tmp_path / 'again'}"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    one, two = load_record(result.folder), load_record(tmp_path / "again")
+    assert one.steps["train/loss"] == two.steps["train/loss"]
 
-
-@pytest.mark.slow
-def test_a_second_run_leaves_nothing_of_the_first(smoke, config):  # noqa: F811
-    first, _ = smoke(steps=3)
-    assert (first.folder / "checkpoint-3").is_dir()
-    (first.folder / "checkpoint-3" / "stale").write_text("x")
-    second, _ = smoke(steps=3, learning_rate=2e-3)
-    assert second.exit_code == 0 and not (second.folder / "checkpoint-3" / "stale").exists()
-    assert second.marker["config_hash"] != first.marker["config_hash"]
-    assert second.marker["config_hash"] == fingerprint(config(learning_rate=2e-3))
+    failed, _ = smoke(steps=3, finetuning_type="lora", lora_target="no_such_module")
+    assert failed.exit_code == 1, "an answer, no exception"
+    assert "no_such_module" in " ".join(failed.last_words)
+    marker = read_marker(failed.folder)
+    assert (marker["exit_code"], marker["last_words"]) == (1, failed.last_words)
+    assert not list(failed.folder.glob("checkpoint-*")) and not (failed.folder / "model.safetensors").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "longest"),
     [
-        ({"packing": True}, 128),
         ({"packing": True, "neat_packing": True}, 128),
         ({"stage": "pt", "dataset": "text", "cutoff_len": 32}, 32),
-        ({"stage": "dpo", "dataset": "pairs", "finetuning_type": "lora", "pref_beta": 0.1}, None),
-        ({"stage": "kto", "dataset": "votes", "finetuning_type": "lora"}, None),
-        ({"stage": "rm", "dataset": "pairs", "finetuning_type": "lora"}, None),
-        ({"streaming": True, "buffer_size": 8}, None),
-        ({"save_only_model": True, "gradient_accumulation_steps": 3}, None),
+        ({"stage": "dpo", "dataset": "pairs", "save_only_model": True, "gradient_accumulation_steps": 3}, None),
+        ({"stage": "kto", "dataset": "votes"}, None),
+        ({"stage": "rm", "dataset": "pairs", "streaming": True, "buffer_size": 8}, None),
     ],
+    ids=["packing", "pt", "dpo, accumulation, save_only_model", "kto", "rm, streaming"],
 )
 def test_stages_and_packing(smoke, overrides, longest):
-    result, _ = smoke(**overrides)
+    method = "full" if longest else "lora"
+    result, _ = smoke(finetuning_type=method, **overrides)
     assert result.exit_code == 0, result.last_words
     record = load_record(result.folder)
     assert record.steps["step"] == list(range(1, 11)) and (result.folder / "checkpoint-10").is_dir()
     if longest:
         assert result.marker["block"] == longest
         shapes = [e["evidence"]["micro_batches"] for e in record.events if e["kind"] == "memory_peak"]
-        assert all(shape[-1] - longest in range(8) for batches in shapes for shape in batches)
+        assert shapes and all(shape[-1] - longest in range(8) for batches in shapes for shape in batches)
     has_optimizer = (result.folder / "checkpoint-10" / "optimizer.pt").is_file()
     assert has_optimizer is not overrides.get("save_only_model", False)
+
+
+@pytest.mark.slow
+def test_sigterm_ends_the_training_and_leaves_no_scratch(config, tmp_path):  # noqa: F811
+    scratch, out = tmp_path / "scratch", tmp_path / "out"
+    for folder in (scratch, out):
+        folder.mkdir()
+    (out / "adapter.bin").write_text("of the real run")
+    config(per_device_train_batch_size=64, gradient_accumulation_steps=50)  # some seconds a step
+    words = ["preflight", str(tmp_path / "run.yaml"), "--gate", "smoke", "--run-smoke"]
+    env = {**os.environ, "TMPDIR": str(scratch), "HF_HOME": str(scratch), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "llamafactory_obs.cli", *words]
+    running = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    try:
+        for line in running.stderr:
+            if line.startswith("step 1/10"):
+                break
+        family = psutil.Process(running.pid).children(recursive=True)
+        assert family and running.poll() is None
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(timeout=60) == 143
+    finally:
+        running.kill()
+    assert not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    marker = read_marker(tmp_path / "out-smoke")
+    assert marker["interrupted"] is True and marker["exit_code"] is None
+    assert not list(scratch.iterdir())
+    assert [path.name for path in out.rglob("*")] == ["adapter.bin"]
 
 
 @pytest.mark.slow
@@ -125,14 +151,3 @@ def test_two_processes_each_get_the_longest(smoke, monkeypatch, model, tmp_path)
     assert result.marker["batch"]["processes"] == 2
     assert steps["data/samples"] == [4] * 10
     assert steps["data/tokens"][1] == steps["data/tokens"][9] == sum(longest[:4])
-
-
-@pytest.mark.slow
-def test_it_can_be_run_again_by_hand(smoke, tmp_path):
-    result, _ = smoke(steps=3)
-    again = [sys.executable, "-m", "llamafactory_obs.cli", "train", str(result.folder / "smoke.yaml")]
-    done = subprocess.run([*again, f"output_dir={tmp_path / 'again'}"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    one, two = load_record(result.folder), load_record(tmp_path / "again")
-    assert one.steps["train/loss"] == two.steps["train/loss"]
-    assert json.loads((result.folder / MARKER).read_text())["steps"] == 3

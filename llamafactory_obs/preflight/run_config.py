@@ -12,6 +12,7 @@ from pathlib import Path
 from ..errors import ConfigError
 from ..plugin import config as plug
 from ..settings import Settings
+from .signals import signals_raise
 
 #: keys that need the training machine, or would write or report somewhere; none of them changes a token or a label
 _MACHINE = (
@@ -103,7 +104,7 @@ def read_run_config(path: Path, overrides: list[str] | tuple[str, ...] = ()) -> 
 
 @contextlib.contextmanager
 def parsed(config: RunConfig) -> Iterator[Arguments]:
-    """LlamaFactory's argument objects; its `output_dir` is an empty folder that goes away.
+    """LlamaFactory's argument objects; its `output_dir` is an empty folder that goes away, also after SIGTERM.
 
     Machine keys (`MACHINE`) are left out, so that a config for eight GPUs can be read on a laptop.
 
@@ -115,7 +116,7 @@ def parsed(config: RunConfig) -> Iterator[Arguments]:
     from llamafactory.hparams import get_train_args
 
     given = {key: value for key, value in config.given.items() if key not in MACHINE}
-    with tempfile.TemporaryDirectory(prefix="llamafactory-obs-") as folder, quiet():
+    with signals_raise(), tempfile.TemporaryDirectory(prefix="llamafactory-obs-") as folder, quiet():
         given |= {"output_dir": folder, "overwrite_output_dir": True, "report_to": "none", "use_cpu": True}
         try:
             with _alone():

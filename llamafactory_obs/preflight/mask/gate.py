@@ -15,6 +15,8 @@ from .segments import NotUnderstood
 from .share import column, numbers
 from .worst import Row, worst_rows
 
+#: the checks on the share alone
+SHARES = ("share", "eval_share")
 #: dropped rows whose content is looked at
 _EXPLAINED = 1000
 
@@ -48,10 +50,16 @@ class MaskReport:
         """The gate of the contract; `fix` names the likely cause and the line that confirms."""
         gate = as_gate("mask", self.checks)
         if gate["status"] in (FAIL, ERROR):
-            parts = [gate["fix"], *(f"likely cause: {cause}" for cause in self.causes)]
+            parts = [self._first_fix(), *(f"likely cause: {cause}" for cause in self.causes)]
             parts.append(f"if it is meant: {self.confirm}" if self.confirm else "")
             gate["fix"] = "; ".join(part for part in parts if part)
         return gate
+
+    def _first_fix(self) -> str:
+        """Of what is not good: what cannot be confirmed first, and a wrong segment before the share that it makes."""
+        bad = [check for check in self.checks if check.status in (FAIL, ERROR) and check.fix]
+        bad.sort(key=lambda check: (check.confirmable, check.name in SHARES))
+        return bad[0].fix if bad else ""
 
     def as_dict(self) -> dict:
         """The gate with all numbers, for `mask --json`."""
@@ -189,12 +197,12 @@ def _offer(report: MaskReport, config: RunConfig, accept: bool) -> None:
         report.confirm = f"llamafactory-obs preflight {config.path} --confirm mask"
         return
     low, high = confirm.around(min(shares))[0], confirm.around(max(shares))[1]
-    names = tuple(check.name for check in open_ if check.name not in ("share", "eval_share"))
+    names = tuple(check.name for check in open_ if check.name not in SHARES)
     given = confirm.Confirmation(report.bound_to, low, high, names)
     path = confirm.write(config.path, given, report.splits[0]["share"])
     report.confirmed, report.note = True, f"confirmed a share from {low:g} to {high:g} in {path.name}"
     report.checks = _accepted(
-        [_in_range(check, low, high) if check.name in ("share", "eval_share") else check for check in report.checks],
+        [_in_range(check, low, high) if check.name in SHARES else check for check in report.checks],
         given,
     )
 

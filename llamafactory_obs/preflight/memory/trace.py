@@ -53,7 +53,7 @@ def trace(built: Built, setup: Setup, *, evaluation: bool = False) -> Traced:
         Exception: whatever the model's code raises on fake tensors (data-dependent routing, custom kernels).
     """
     rows = setup.eval_batch if evaluation else setup.rows
-    with quiet(), FakeTensorMode(allow_non_fake_inputs=True), _fake(built):
+    with quiet(), FakeTensorMode(allow_non_fake_inputs=True), _fake(built), _unpacked():
         layers = _layers(built)
         if layers is None or len(layers[1]) <= max(_SHALLOW):
             stored, peaks = _run(built, setup, rows, layers[1] if layers else [], evaluation)
@@ -138,6 +138,22 @@ def _fake(built: Built):
         for module in built.model.modules():
             if isinstance(module, torch.nn.Linear):
                 module.__dict__.pop("forward", None)
+
+
+@contextlib.contextmanager
+def _unpacked():
+    """Without a mask transformers looks for packed rows in the values of `position_ids`, and makes a mask for fake ones.
+
+    None is its answer for one sequence per row.
+    """
+    from transformers import masking_utils
+
+    before = masking_utils.find_packed_sequence_indices
+    masking_utils.find_packed_sequence_indices = lambda position_ids: None
+    try:
+        yield
+    finally:
+        masking_utils.find_packed_sequence_indices = before
 
 
 class _Dequantised(torch.autograd.Function):

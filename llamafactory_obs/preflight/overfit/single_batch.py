@@ -13,6 +13,7 @@ from ..rehearsal.choose import longest, ordinary
 from ..rehearsal.derive import GONE, derive, without, write_config
 from ..rehearsal.rows import Rows, training_rows
 from ..run_config import RunConfig
+from ..signals import signals_raise
 from .causes import LABELS, causes_of, causes_of_log
 from .outcome import FAILED, KNOWN, LEARNED, NOT_LEARNED, Cause, Outcome
 from .rule import Rule
@@ -68,7 +69,7 @@ def single_batch(
         ConfigError: the config or its data cannot be read, or a row is not there.
     """
     plain = replace(config, given={**without(config.given, ["neat_packing"]), "packing": False})
-    with child.signals_raise(), tempfile.TemporaryDirectory(prefix="llamafactory-obs-") as name:
+    with signals_raise(), tempfile.TemporaryDirectory(prefix="llamafactory-obs-") as name:
         folder = Path(name)
         with training_rows(plain) as rows:
             count, notes = child.processes()

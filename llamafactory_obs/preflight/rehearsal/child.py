@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,37 +135,19 @@ class _Follower:
                 self._on_row(decode(line))
 
 
-@contextlib.contextmanager
-def signals_raise() -> Iterator[None]:
-    """SIGTERM and SIGHUP end us as Ctrl-C does: through `finally`. Only the main thread may ask for it."""
-
-    def stop(number, frame):
-        raise SystemExit(128 + number)
-
-    before = {}
-    with contextlib.suppress(ValueError):  # not the main thread
-        for name in ("SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
-                before[number] = signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _end(child: subprocess.Popen) -> None:
     """End the training and all that it started; torchrun puts its workers into sessions of their own."""
     try:
-        family = [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]
+        alive = [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]
     except psutil.Error:
-        family = []
+        alive = []
     with contextlib.suppress(OSError):
         os.killpg(child.pid, signal.SIGTERM)
-    _, alive = psutil.wait_procs(family, timeout=_GRACE_S)
-    for process in alive:
-        with contextlib.suppress(psutil.Error):
-            process.kill()
-    psutil.wait_procs(alive, timeout=5)
-    child.wait()
+    try:
+        _, alive = psutil.wait_procs(alive, timeout=_GRACE_S)
+    finally:  # also after a second Ctrl-C
+        for process in alive:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(alive, timeout=5)
+        child.wait()

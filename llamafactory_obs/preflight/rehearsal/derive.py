@@ -4,13 +4,10 @@ Machine keys (`bf16`, `deepspeed`, `quantization_bit` ...), the model, the metho
 everything that decides how a row becomes tokens stay as they are.
 """
 
-import hashlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...identity.redact import is_secret_key
 from ..run_config import RunConfig
 
 #: a key that is taken out, so that LlamaFactory's default holds
@@ -69,16 +66,6 @@ _ROWS = {
 
 #: what stands for "not given" where LlamaFactory's default does the same
 _NEUTRAL = (GONE, False, 0, "none", "no", "concat")
-
-#: keys that say nothing about whether a smoke run was one of this config
-_COSMETIC = (
-    "output_dir save_steps save_strategy save_total_limit max_steps num_train_epochs seed data_seed "
-    "logging_nan_inf_filter "
-    "hub_model_id hub_strategy hub_private_repo swanlab_project swanlab_workspace swanlab_run_name swanlab_mode "
-    "swanlab_logdir per_device_eval_batch_size eval_accumulation_steps compute_accuracy preprocessing_num_workers "
-    "dataloader_num_workers ddp_timeout cache_dir"
-)
-_COSMETIC_KEYS = frozenset(_COSMETIC.split()) | set(NO_EVALUATION) | set(_ALONE) | set(_RATE) | {"overwrite_cache"}
 
 
 @dataclass(frozen=True)
@@ -146,24 +133,3 @@ def name_of(entry: object) -> str:
 def without(given: dict, keys: Iterable[str]) -> dict:
     """The mapping without some keys."""
     return {key: value for key, value in given.items() if key not in set(keys)}
-
-
-def fingerprint(config: RunConfig) -> str:
-    """A hash of what decides whether a smoke run stands for this config: model, data, method, batch, precision.
-
-    Left out: evaluation, logging, saving intervals, the number of steps, the schedule (a smoke run has its own), the
-    seed, and secrets. `save_only_model` is in it.
-    """
-    kept = {k: _plain(v) for k, v in config.given.items() if k not in _COSMETIC_KEYS and not is_secret_key(k)}
-    text = json.dumps({k: v for k, v in kept.items() if v is not None}, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _plain(value: object) -> object:
-    """`"1e-4"`, which YAML reads as text, and 0.0001 are the same; so are 2 and 2.0."""
-    if isinstance(value, bool) or value is None:
-        return value
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return value

@@ -10,9 +10,10 @@ from pathlib import Path
 from ... import __version__
 from ...errors import ConfigError
 from ..run_config import RunConfig
+from ..signals import signals_raise
 from . import child, data
 from .choose import Batches, Choice, choose, choose_packed
-from .derive import Derived, derive, fingerprint, write_config
+from .derive import Derived, derive, write_config
 from .folder import check_folder, prepare, write_marker
 from .packing import blocks_of
 from .rows import Rows, training_rows
@@ -73,7 +74,7 @@ def run_smoke(config: RunConfig, folder: Path, *, steps: int = 10, say: Callable
     say(f"smoke run: {_describe(marker)}; log: {folder / LOG}")
     started = time.monotonic()
     try:
-        with child.signals_raise(), tempfile.TemporaryDirectory(prefix="llamafactory-obs-") as scratch:
+        with signals_raise(), tempfile.TemporaryDirectory(prefix="llamafactory-obs-") as scratch:
             env = child.environment(Path(scratch), config.given, derived.given)
             start = folder / CONFIG
             if " " in str(start):  # LlamaFactory splits its torchrun command at blanks
@@ -135,7 +136,6 @@ def _marker(config: RunConfig, rows: Rows, batches: Batches, choice: Choice, not
         "llamafactory_obs": __version__,
         "time": time.time(),
         "config": str(config.path),
-        "config_hash": fingerprint(config),
         "steps": batches.steps,
         "batch": {"micro": batches.micro, "accumulation": batches.accumulation, "processes": batches.processes},
         "rows_in_data": len(rows),

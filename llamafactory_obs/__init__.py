@@ -11,6 +11,7 @@ _EXPORTS = {
     "LayerNorms": "callbacks.layer_norms",
     "LabelMask": "callbacks.label_mask",
     "Vram": "callbacks.vram",
+    "Throughput": "callbacks.throughput",
     "Probe": "callbacks.probe",
     "ObsCallback": "callbacks.base",
     "load_record": "record.reader",

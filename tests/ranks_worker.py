@@ -2,13 +2,14 @@
 
 import json
 import sys
+import time
 
 import torch
 import torch.distributed as dist
 
 
 def train(config: dict) -> None:
-    """A LlamaFactory run; `break_rank` plants an exception on one rank, `poison_step` a huge gradient."""
+    """A LlamaFactory run; `break_rank` plants an exception on one rank, `poison_step` a huge gradient, `slow_rank` naps."""
     from llamafactory.train.tuner import run_exp
 
     import llamafactory_obs
@@ -16,7 +17,17 @@ def train(config: dict) -> None:
 
     autoload.install()
     broken, poison = config.pop("break_rank", None), config.pop("poison_step", None)
+    slow = config.pop("slow_rank", None)
     callbacks = []
+    if slow is not None:
+        from transformers import TrainerCallback
+
+        class Nap(TrainerCallback):
+            def on_train_begin(self, args, state, control, model=None, **kwargs):
+                if dist.get_rank() == slow:
+                    model.register_forward_pre_hook(lambda *_: time.sleep(0.2))
+
+        callbacks.append(Nap())
     if broken is not None:
         real = llamafactory_obs.LabelMask.batch
 

@@ -12,7 +12,7 @@ from tiny import tiny_config
 from llamafactory_obs import load_record
 
 pytestmark = pytest.mark.slow
-ALL = ["grad_norm_spike", {"layer_norms": {"weights_every": 2}}, "label_mask", "vram"]
+ALL = ["grad_norm_spike", {"layer_norms": {"weights_every": 2}}, "label_mask", "vram", "throughput"]
 
 
 def torchrun(case: str, arguments: dict) -> subprocess.CompletedProcess:

@@ -17,6 +17,7 @@ from llamafactory_obs.callbacks.console import Console
 from llamafactory_obs.record import writer as writer_module
 
 ALL = ["grad_norm_spike", {"layer_norms": {"every": 1, "weights_every": 1}}, "label_mask", {"vram": {"limit_gib": 24}}]
+ALL += ["throughput"]
 
 
 def logged(out):

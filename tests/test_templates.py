@@ -19,7 +19,8 @@ from llamafactory_obs.settings import Settings
 #: bf16 is left to the smoke run: slow on a CPU, and its setting stays in the process's environment
 FEW = {"bf16": False, "save_steps": 2, "eval_steps": 2, "gradient_accumulation_steps": 1, "disable_tqdm": True}
 
-FOUR = ["grad_norm_spike", "layer_norms", "label_mask", "vram"]
+SMOKE = ["grad_norm_spike", "layer_norms", "label_mask", "vram"]
+FULL = [*SMOKE, "throughput"]
 
 
 def read(name: str) -> dict:
@@ -48,7 +49,7 @@ def run(name: str, model: Path, data: Path, output_dir: Path, **changes):
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_keys_are_ours_and_lines_are_explained(llamafactory, name):
     config = read(name)
-    names = [*FOUR, "probe"] if name == "full_with_vllm.yaml" else FOUR
+    names = {"smoke.yaml": SMOKE, "full_with_vllm.yaml": [*FULL, "probe"]}.get(name, FULL)
     assert [entry.name for entry in parse_entries(config["callbacks"])] == names
     assert Settings.parse(config["obs"]).mask_range == (0.2, 0.4)
     text = (init.data_folder("yaml_templates") / name).read_text(encoding="utf-8")

@@ -75,6 +75,9 @@ class ObsCallback(TrainerCallback):
     def end(self) -> None:
         """Training has ended."""
 
+    def off(self) -> None:
+        """Nothing more will be called: training is over, or this callback was switched off. Let go of what it holds."""
+
     def on_train_begin(self, args, state, control, **kwargs):
         from .recorder import Recorder
 

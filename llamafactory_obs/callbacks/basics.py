@@ -21,7 +21,13 @@ class Basics(ObsCallback):
         Key("train/grad_norm", "1", "global gradient norm before clipping"),
         Key("train/clip_coef", "1", "factor that clipping applied to the gradients, 1 = not clipped"),
         Key("train/step_skipped", "0 or 1", "the GradScaler skipped this update (fp16 only)", "max"),
-        Key("time/callbacks_s", "s", "time spent in our callbacks since the last step's end", "max"),
+        Key(
+            "time/callbacks_s",
+            "s",
+            "time spent in our callbacks since the last step's end; on a GPU with `throughput`: what of it the device"
+            " waited for",
+            "mean",
+        ),
     )
 
     def __init__(self):

@@ -30,6 +30,17 @@ class Segments:
         return counts.scatter_add_(0, (rows + self.index).flatten(), flags.flatten().to(torch.int64))
 
 
+def segments_for(run, inputs, pad_token_id: int | None) -> Segments:
+    """`segments_of` the micro-batch that is being looked at, worked out once for all callbacks that ask.
+
+    Args:
+        run: the recorder.
+    """
+    if "segments" not in run.of_batch:
+        run.of_batch["segments"] = segments_of(inputs, pad_token_id)
+    return run.of_batch["segments"]
+
+
 def segments_of(inputs, pad_token_id: int | None) -> Segments:
     """Read the layout from what the collator left in the batch.
 

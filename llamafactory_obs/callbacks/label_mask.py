@@ -9,7 +9,7 @@ from ..detect import BandDetector
 from ..record.schema import Key
 from ..settings import parse_range
 from .base import ObsCallback
-from .batch_shape import Segments, segments_of
+from .batch_shape import Segments, segments_for
 
 #: labels that cross entropy leaves out (LlamaFactory's IGNORE_INDEX)
 IGNORE = -100
@@ -86,7 +86,7 @@ class LabelMask(ObsCallback):
             self._say_once("unavailable", "no labels", f"{stage} gives batches without labels: nothing to count")
             return
         with torch.no_grad():
-            segments = segments_of(inputs, self._pad_id)
+            segments = segments_for(self.run, inputs, self._pad_id)
             if segments.note:
                 self._say_once("note", "padding", segments.note)
             counts = self._count(labels, segments)

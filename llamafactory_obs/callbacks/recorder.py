@@ -4,6 +4,7 @@ It feeds our callbacks and closes each step's row. Whatever fails in it or in a 
 the training goes on.
 """
 
+import contextlib
 import functools
 import time
 
@@ -11,6 +12,7 @@ import torch
 from transformers import TrainerCallback
 
 from ..record.schema import STEPS
+from .arrivals import HostCopy
 from .base import ObsCallback, find_trainer
 from .basics import Basics
 from .console import Console
@@ -18,6 +20,7 @@ from .context import RunContext
 from .failures import guard_trackers, record_failure, will_retry
 from .identify import Identification
 from .journal import Journal
+from .phases import Phases
 from .pipeline import MAX_LAG, Pipeline, Row
 from .ranks import Ranks
 from .replay import continues_here, previous_rows
@@ -33,7 +36,8 @@ def _survives(method):
             return
         start = time.perf_counter()
         try:
-            method(self, *args, **kwargs)
+            with self.timing("callbacks"):
+                method(self, *args, **kwargs)
         except Exception as error:
             self._switch_off(error)
         finally:
@@ -50,6 +54,8 @@ class Recorder(TrainerCallback):
         trainer: the Trainer, once training has begun.
         last: the newest finished row.
         costs: seconds spent in each callback, by its YAML name.
+        phases: where the time goes, while a callback wants to know; None where nobody does.
+        of_batch: what callbacks share about the micro-batch that is being looked at.
         event, alert, append: those of the `Journal`, for callbacks.
     """
 
@@ -60,6 +66,8 @@ class Recorder(TrainerCallback):
         self.trainer = None
         self.last = Row()
         self.costs: dict[str, float] = {}
+        self.phases: Phases | None = None
+        self.of_batch: dict[str, object] = {}
         self._cost = 0.0
         self._current: ObsCallback | None = None
         self._taps: Taps | None = None
@@ -88,10 +96,18 @@ class Recorder(TrainerCallback):
         """A number of the current step, already on the host."""
         self.open_row.values[key] = value
 
-    def defer(self, tensors: list[torch.Tensor], finish) -> None:
-        """Device values of the current step: `finish(row, *values)` is called once they are on the host."""
+    def defer(self, tensors: list[torch.Tensor], finish, copier=HostCopy) -> None:
+        """Device values of the current step: `finish(row, *values)` is called once they are on the host.
+
+        Args:
+            copier: what brings them there; `HostCopy` for tensors.
+        """
         owner = self._current  # what fails when the values arrive is still this callback's fault
-        self.open_row.defer(tensors, lambda row, *values: self._call(owner, finish, row, *values))
+        self.open_row.defer(tensors, lambda row, *values: self._call(owner, finish, row, *values), copier)
+
+    def timing(self, part: str):
+        """A context in which time goes to this part of the step, see `Phases`."""
+        return contextlib.nullcontext() if self.phases is None else self.phases.part(part)
 
     def request(self, what: str, step: int) -> None:
         """Ask the Trainer to `save`, or to `save` and `stop`, because of `step`'s row.
@@ -139,7 +155,7 @@ class Recorder(TrainerCallback):
         retried = self._broke_off  # auto_find_batch_size: the same run, with a smaller batch
         self._broke_off = False
         self.trainer, self._cost, self._requests, self._names = trainer, 0.0, [], {}
-        self._live = list(self.callbacks)
+        self._live, self.phases = list(self.callbacks), None
         self.costs = {callback.yaml_name: 0.0 for callback in self._live}
         keys = [key for callback in self._live for key in callback.keys]
         ranks = Ranks(keys) if Ranks.needed() else None  # all ranks join: before anything that can fail on one of them
@@ -190,6 +206,7 @@ class Recorder(TrainerCallback):
     @_survives
     def micro_batch(self, inputs) -> None:
         self._each("batch", inputs)
+        self.of_batch = {}
 
     @_survives
     def micro_loss(self, loss) -> None:
@@ -212,7 +229,8 @@ class Recorder(TrainerCallback):
     @_survives
     def on_step_end(self, args, state, control, **kwargs):
         self._each("step")
-        self.put("time/callbacks_s", self._cost)
+        if self.phases is None:
+            self.put("time/callbacks_s", self._cost)
         self._cost = 0.0
         self._pipeline.close_step(state.global_step)
         flush = control.should_log or control.should_save or control.should_evaluate or control.should_training_stop
@@ -276,6 +294,7 @@ class Recorder(TrainerCallback):
         self._broke_off = will_retry(self.trainer.args, error)
 
     def _close(self) -> None:
+        self._each("off")
         self._taps.remove()
         if self._identification is not None:
             self._identification.finish()
@@ -299,13 +318,15 @@ class Recorder(TrainerCallback):
             if any(c is callback for c in self._live):
                 self._live = [c for c in self._live if c is not callback]
                 self.journal.callback_off(callback.yaml_name, error)
+                with contextlib.suppress(Exception):
+                    callback.off()
         finally:
             self._current = outer
             self.costs[callback.yaml_name] += time.perf_counter() - start
 
     def _switch_off(self, error: BaseException) -> None:
         """The recorder itself failed: say so once, let go of the Trainer, be silent from here on."""
-        self.active = False
+        self.active, self.phases = False, None
         if self._taps is not None:
             self._taps.remove()
         Console(enabled=True).line(f"recorder switched off after {error!r}; training goes on", "warn")

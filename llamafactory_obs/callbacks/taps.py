@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
+from accelerate import data_loader
 
 
 @dataclass
@@ -48,6 +50,69 @@ class Taps:
         self._wrap(trainer.accelerator, "clip_grad_norm_", self._clip_grad_norm)
         if getattr(trainer, "optimizer", None) is not None:
             self._wrap(trainer.optimizer, "step", self._reporting_failures)
+        if self._recorder.phases is not None:
+            self._time_parts()
+
+    def _time_parts(self) -> None:
+        """Tell the parts of a step apart for `Phases`; the outer wrapper starts first and ends last."""
+        trainer, accelerator = self._trainer, self._trainer.accelerator
+        for owner, name, part in (
+            (trainer, "_prepare_inputs", "h2d"),
+            (trainer, "compute_loss", "forward"),
+            (trainer, "evaluate", "eval"),
+            (trainer, "_save_checkpoint", "checkpoint"),
+            (accelerator, "clip_grad_norm_", "optimizer"),
+            (accelerator, "gather", "communication"),
+            (getattr(trainer, "optimizer", None), "step", "optimizer"),
+        ):
+            if owner is not None:
+                self._wrap(owner, name, functools.partial(self._timed, part))
+        self._wrap(trainer, "get_batch_samples", self._timed_data)
+        self._wrap(accelerator, "backward", self._timed_backward)
+
+    def _timed(self, part: str, original):
+        def call(*args, **kwargs):
+            with self._recorder.timing(part):
+                return original(*args, **kwargs)
+
+        return call
+
+    def _timed_data(self, original):
+        """accelerate moves each batch to the device inside the data loader; its function is wrapped meanwhile."""
+
+        def call(*args, **kwargs):
+            move = data_loader.send_to_device
+            data_loader.send_to_device = self._timed("h2d", move)
+            try:
+                with self._recorder.timing("data_wait"):
+                    return original(*args, **kwargs)
+            finally:
+                data_loader.send_to_device = move
+
+        return call
+
+    def _timed_backward(self, original):
+        """With several processes what is left when this process' own gradients are done is waiting for the others.
+
+        The engine calls queued functions at the end of the backward pass, in their order. Ours is queued when the pass
+        begins, so it comes before that of DDP and FSDP2, which waits for their communication.
+        """
+        several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+        def own_part_is_done():
+            if self._recorder.phases is not None:
+                self._recorder.phases.enter("communication")
+
+        def begins(gradient):
+            torch.autograd.Variable._execution_engine.queue_callback(own_part_is_done)
+
+        def call(loss, *args, **kwargs):
+            if several and loss.requires_grad:
+                loss.register_hook(begins)
+            with self._recorder.timing("backward"):
+                return original(loss, *args, **kwargs)
+
+        return call
 
     def remove(self) -> None:
         while self._undo:

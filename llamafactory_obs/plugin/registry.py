@@ -19,6 +19,7 @@ OWN = {
     "layer_norms": "llamafactory_obs.callbacks.layer_norms:LayerNorms",
     "label_mask": "llamafactory_obs.callbacks.label_mask:LabelMask",
     "vram": "llamafactory_obs.callbacks.vram:Vram",
+    "throughput": "llamafactory_obs.callbacks.throughput:Throughput",
     "probe": "llamafactory_obs.callbacks.probe:Probe",
 }
 

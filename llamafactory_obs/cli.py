@@ -73,7 +73,13 @@ def _dispatch(words: list[str]) -> int:
             stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to fail
     if words[:1] == ["train"] and words[1:2] not in ([], ["-h"], ["--help"]):
         return _train(words[1:])  # all that follows is LlamaFactory's, also `--stage sft ...`
-    args = _parser().parse_args(words)
+    parser = _parser()
+    args, rest = parser.parse_known_args(words)
+    later = [word for word in rest if "=" in word and not word.startswith("-")]  # overrides that follow an option
+    if rest != later or (rest and not hasattr(args, "overrides")):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        args.overrides += later
     return args.run(args)
 
 

@@ -59,6 +59,15 @@ def full_smoke(llamafactory, model, data, tmp_path_factory):
     return make(model, data, tmp_path_factory.mktemp("smoke") / "full")
 
 
+@pytest.fixture(scope="session")
+def warm_smoke(llamafactory, model, data, tmp_path_factory):
+    """A smoke run with LoRA that begins with a learning rate of 0 and saves the model only."""
+    from smoke_folder import LORA, make
+
+    warm_up = {"lr_scheduler_type": "linear", "warmup_steps": 9, "save_only_model": True}
+    return make(model, data, tmp_path_factory.mktemp("smoke") / "warm", **LORA, **warm_up)
+
+
 @pytest.fixture
 def train(llamafactory, model, data, tmp_path):
     """`train(callbacks=..., **overrides)` runs LlamaFactory in this process and returns the output folder."""

@@ -1,6 +1,9 @@
-"""A real LlamaFactory run whose tensors are measured: weights, gradients, states, what is saved, and the peak."""
+"""A real LlamaFactory run on the CPU whose tensors are measured, and a config and data for it."""
 
+import gc
+import json
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from transformers import TrainerCallback
@@ -14,13 +17,15 @@ def storages(tensors) -> int:
 
 @dataclass
 class Measured(TrainerCallback):
-    """Measures step 2 of a run; all numbers in bytes.
+    """Measures the first two steps of a run; all numbers in bytes.
 
     Attributes:
         weights, trained, gradients, states: storages of all parameters, trained ones, `.grad`, optimizer states.
-        saved: distinct storages that autograd saved in the forward pass, parameters excluded.
-        peak: the CPU allocator's highest level between the start of the step and the optimizer, from its start.
-        length: tokens of the row.
+        saved: distinct storages that autograd saved in the forward pass of step 1, parameters excluded. The hooks that
+            see them keep them alive for longer, so step 2 runs without them.
+        peak: the CPU allocator's highest level in forward and backward of step 2, from its start, less the random
+            states that checkpointing copies for each layer: they are in RAM, whatever card trains.
+        length, rows: of the batch.
     """
 
     weights: int = 0
@@ -31,6 +36,7 @@ class Measured(TrainerCallback):
     peak: int = 0
     length: int = 0
     rows: int = 0
+    _checkpointed: int = 0
     _profile: object = field(default=None, repr=False)
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
@@ -39,16 +45,19 @@ class Measured(TrainerCallback):
         self.trained = storages(p for p in parameters if p.requires_grad)
         known = {p.untyped_storage().data_ptr() for p in parameters}
         known |= {b.untyped_storage().data_ptr() for b in model.buffers()}
+        self._checkpointed = sum(bool(getattr(m, "gradient_checkpointing", False)) for m in model.modules()) - 1
         forward = model.forward
 
         def measured(*words, **batch):
+            self.rows, self.length = batch["input_ids"].shape
+            if self.saved:
+                return forward(*words, **batch)
             kept = []
 
             def pack(tensor):
                 kept.append(tensor)
                 return tensor
 
-            self.rows, self.length = batch["input_ids"].shape
             with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
                 result = forward(*words, **batch)
             self.saved = storages(t for t in kept if t.untyped_storage().data_ptr() not in known)
@@ -58,6 +67,7 @@ class Measured(TrainerCallback):
 
     def on_step_begin(self, args, state, control, **kwargs):
         if state.global_step == 1:
+            gc.collect()
             self._profile = torch.profiler.profile(
                 activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, acc_events=True
             )
@@ -71,6 +81,7 @@ class Measured(TrainerCallback):
                 if event.name() == "[memory]":
                     level += event.nbytes()
                     self.peak = max(self.peak, level)
+            self.peak -= max(0, self._checkpointed) * torch.get_rng_state().nbytes
             self.gradients = storages(p.grad for p in model.parameters())
 
     def on_optimizer_step(self, args, state, control, optimizer=None, **kwargs):
@@ -85,3 +96,15 @@ def train_measured(config: dict) -> Measured:
     found = Measured()
     run_exp(dict(config), callbacks=[found])
     return found
+
+
+def measured_config(folder: Path, model: Path | str, length: int, **keys) -> dict:
+    """Two steps of two rows: one fills `length`, one is short, so that the batch is padded."""
+    rows = [{"instruction": "go on", "input": "", "output": "one two three " * n} for n in (length, 1) * 4]
+    (folder / "rows.json").write_text(json.dumps(rows))
+    (folder / "dataset_info.json").write_text(json.dumps({"rows": {"file_name": "rows.json"}}))
+    given = {"model_name_or_path": str(model), "template": "default", "stage": "sft", "do_train": True}
+    given |= {"dataset": "rows", "dataset_dir": str(folder), "cutoff_len": length, "output_dir": str(folder / "out")}
+    given |= {"per_device_train_batch_size": 2, "max_steps": 2, "logging_steps": 1, "save_strategy": "no"}
+    given |= {"report_to": "none", "bf16": True, "use_cpu": True, "disable_tqdm": True, "disable_shuffling": True}
+    return given | keys

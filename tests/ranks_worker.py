@@ -9,7 +9,8 @@ import torch.distributed as dist
 
 
 def train(config: dict) -> None:
-    """A LlamaFactory run; `break_rank` plants an exception on one rank, `poison_step` a huge gradient, `slow_rank` naps."""
+    """A LlamaFactory run; `break_rank` plants an exception on one rank, `poison_step` a huge gradient; `slow_rank` naps
+    in its forward passes."""
     from llamafactory.train.tuner import run_exp
 
     import llamafactory_obs

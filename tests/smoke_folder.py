@@ -2,11 +2,15 @@
 
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import yaml
 from tiny import tiny_config
 
+from llamafactory_obs.checkpoint.base_model import Base
+from llamafactory_obs.checkpoint.load_worker import main
+from llamafactory_obs.checkpoint.loading import Loaded
 from llamafactory_obs.preflight.run_config import RunConfig, read_run_config
 from llamafactory_obs.preflight.smoke.evidence import Evidence, read_evidence
 from llamafactory_obs.record.schema import FOLDER, decode, encode
@@ -63,6 +67,11 @@ class Smoke:
             node = node[name]
         node[path[-1]] = value
         file.write_text(json.dumps(whole))
+
+
+def load_here(folder: Path, kind: str, base: Base, device: str) -> Loaded:
+    """`try_to_load` in this process: quicker than one of its own."""
+    return Loaded(**main({"folder": str(folder), "kind": kind, "base": asdict(base), "device": "cpu"}))
 
 
 def make(model: Path, data: Path, folder: Path, **overrides) -> Smoke:

@@ -7,7 +7,6 @@ from ahead_config import effective, named, statuses, write  # noqa: F401
 
 from llamafactory_obs.errors import ConfigError
 from llamafactory_obs.preflight.ahead import ahead_checks
-from llamafactory_obs.preflight.ahead.adapter import check_adapter
 from llamafactory_obs.preflight.ahead.disk import Size, check_disk, judge_disk, save_size
 from llamafactory_obs.preflight.ahead.evaluation import check_evaluation
 from llamafactory_obs.preflight.ahead.log_interval import check_logging, dilution
@@ -19,7 +18,6 @@ from llamafactory_obs.preflight.run_config import read_run_config
 torch = pytest.importorskip("torch")
 
 LORA = {"finetuning_type": "lora", "lora_rank": 8}
-VLLM = [{"probe": {"backend": "vllm"}}]
 
 
 @pytest.fixture
@@ -60,65 +58,6 @@ def test_one_check_that_cannot_be_made_hides_no_other(live, monkeypatch, llamafa
     assert named(checks, "workers").status == "pass"
 
 
-# ---- the adapter ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("rank", "limit", "status"), [(8, None, "pass"), (16, None, "pass"), (24, 32, "warn"), (300, 320, "warn")]
-)
-def test_rank(effective, rank, limit, status):  # noqa: F811
-    with effective(**LORA | {"lora_rank": rank}) as run:
-        (check,) = check_adapter(run, "http://localhost:8000/v1")
-    assert (check.status, check.value) == (status, rank)
-    if limit:
-        assert f"--max-lora-rank {limit}" in check.fix and f"--max-lora-rank {limit}" in check.detail
-
-
-@pytest.mark.parametrize(
-    ("keys", "word"),
-    [
-        ({"lora_rank": 1024}, "rank 1024"),
-        ({"use_dora": True}, "DoRA"),
-        ({"pissa_init": True}, "pissa_niter_16"),
-        ({"pissa_init": True, "pissa_convert": True}, "the checkpoints stay PiSSA"),
-        ({"use_dora": True, "lora_rank": 24}, "--max-lora-rank 32 as well"),
-        ({"additional_target": "embed_tokens,lm_head"}, "modules_to_save"),
-        ({"resize_vocab": True}, "resize_vocab"),
-        ({"finetuning_type": "oft"}, "OFT"),
-        ({"lora_target": "q_proj,lm_head"}, "lm_head"),
-    ],
-)
-def test_vllm_refuses_the_adapter(effective, keys, word):  # noqa: F811
-    with effective(**LORA | keys) as run:
-        local = check_adapter(run, None)[-1]
-    with effective(**LORA | keys | {"callbacks": VLLM}) as run:
-        served = check_adapter(run, None)[-1]
-    assert (local.status, served.status) == ("warn", "fail")
-    assert word in served.detail and served.fix
-
-
-def test_a_trained_adapter_keeps_its_own_config(effective, tmp_path):  # noqa: F811
-    before = tmp_path / "before"
-    before.mkdir()
-    (before / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 8, "rank_pattern": {"q_proj": 64}}')
-    keys = LORA | {"adapter_name_or_path": str(before)}
-    with effective(**keys) as run:
-        assert check_adapter(run, None)[0].value == 64
-    with effective(**keys, create_new_adapter=True) as run:  # it is merged into the base then
-        (check,) = check_adapter(run, "http://x/v1")
-        assert check.status == "fail" and "merges before" in check.detail
-    (before / "adapter_config.json").write_text("{")
-    with effective(**keys) as run:
-        assert check_adapter(run, "http://x/v1")[0].status == "fail"
-    with effective(**LORA | {"adapter_name_or_path": "nobody/nothing"}) as run:
-        assert check_adapter(run, None)[0].status == "error"
-
-
-def test_full_tuning_saves_no_adapter(effective):  # noqa: F811
-    with effective() as run:
-        assert [check_adapter(run, where)[0].status for where in (None, "http://x/v1")] == ["skipped", "warn"]
-
-
 # ---- saving ---------------------------------------------------------------------------------------------------------
 
 
@@ -133,7 +72,21 @@ def test_full_tuning_saves_no_adapter(effective):  # noqa: F811
         ({"save_steps": 0.5}, None, "warn", "every 350 steps"),
         ({"save_strategy": "no"}, None, "fail", "whole run"),
         ({"max_steps": 10, "save_steps": 10}, None, "pass", "1 in 10"),
-        ({"max_steps": None}, None, "pass", "not known"),
+        ({"max_steps": None}, None, "skipped", "not known"),
+        ({"save_steps": 0}, None, "fail", "no checkpoint on the way"),
+        ({"save_steps": -1}, None, "fail", "no checkpoint on the way"),
+        ({"max_steps": None, "save_steps": 0.1}, None, "pass", "every 0.1 of the run, 10 in all"),
+        ({"max_steps": None, "save_steps": 0.5}, None, "warn", "2 in all: an interruption loses up to 1/2 of it"),
+        ({"save_strategy": "epoch"}, None, "skipped", "the rows are not counted"),
+        ({"save_strategy": "epoch"}, 140, "pass", "10 in 700 steps"),
+        ({"save_strategy": "epoch"}, 700, "warn", "2 in 700 steps: an interruption loses up to 350 steps"),
+        ({"save_strategy": "epoch"}, 1400, "fail", "whole run"),
+        (
+            {"max_steps": None, "save_strategy": "epoch", "num_train_epochs": 1.0},
+            None,
+            "fail",
+            "the first is at its end",
+        ),
         ({"max_steps": None, "save_steps": None}, None, "warn", "not set"),
         ({"max_steps": None, "num_train_epochs": 3.0}, 1400, "pass", "21 in 2100 steps (1400 rows, 2 a step)"),
         ({"max_steps": None, "num_train_epochs": 1.0}, 400, "warn", "up to 100 steps"),
@@ -146,7 +99,7 @@ def test_save_steps(effective, keys, rows, status, word):  # noqa: F811
     with effective(rows, **keys) as run:
         check = named(check_saves(run), "save_steps")
     assert check.status == status and word in check.detail
-    assert bool(check.fix) == (status != "pass")
+    assert bool(check.fix) == (status in ("warn", "fail")) and "None" not in check.detail
 
 
 def test_steps_of_a_run_are_those_of_the_trainer(effective, train, tmp_path):  # noqa: F811
@@ -197,6 +150,9 @@ def test_the_best_model_at_the_end(effective, keys, status):  # noqa: F811
         ({"val_size": None, "eval_strategy": None}, "warn", "no eval_dataset"),
         ({"eval_strategy": "no"}, "warn", "eval_strategy is no"),
         ({"eval_steps": 900}, "warn", "not one evaluation"),
+        ({"eval_delay": 900}, "warn", "eval_delay 900"),
+        ({"val_size": 10}, "pass", "val_size 10 is"),
+        ({"max_steps": None, "eval_steps": 0.1}, "pass", "every 0.1 of the run"),
         ({"val_size": None, "eval_dataset": "rows"}, "pass", "rows is evaluated"),
         ({"val_size": None, "eval_strategy": None, "max_steps": 10}, "skipped", "too short"),
     ],
@@ -258,7 +214,7 @@ def test_workers_of_all_processes(effective, monkeypatch):  # noqa: F811
 
 
 def test_nothing_will_be_recorded(effective, live):  # noqa: F811
-    for keys in ({"callbacks": None}, {"callbacks": None, "obs": {"mask_range": [0.2, 0.4]}}):
+    for keys in ({"callbacks": None}, {"callbacks": None, "obs": {"mask_range": [0.2, 0.4]}}, {"callbacks": []}):
         with effective(**keys) as run:
             checks = check_watched(run)
         assert statuses(checks) == {"obs_loaded": "warn", "callbacks": "skipped", "probe": "skipped"}
@@ -268,12 +224,16 @@ def test_nothing_will_be_recorded(effective, live):  # noqa: F811
 
 
 @pytest.mark.parametrize("extra", ["0", "1"])
-def test_observability_is_asked_for_and_not_loaded(effective, monkeypatch, extra):  # noqa: F811
+@pytest.mark.parametrize(
+    "keys", [{}, {"callbacks": None, "obs": {"mask_range": [0.2, 0.4]}}, {"callbacks": None, "obs": {}}]
+)
+def test_observability_is_asked_for_and_not_loaded(effective, monkeypatch, keys, extra):  # noqa: F811
+    """INJ-3: `obs:` alone is a foreign key as well."""
     monkeypatch.setenv("LLAMAFACTORY_OBS_AUTOLOAD", "0")
     monkeypatch.setenv("ALLOW_EXTRA_ARGS", extra)
     fresh = {"torch": "2.14.1", "error": None, "cuda": [], "live": False, "entry_point": True}
     monkeypatch.setattr("llamafactory_obs.doctor._fresh_import", lambda: fresh)
-    with effective() as run:
+    with effective(**keys) as run:
         check = named(check_watched(run), "obs_loaded")
     assert check.status == "fail" and "LLAMAFACTORY_OBS_AUTOLOAD=0" in check.detail
     assert ("unwatched" if extra == "1" else "refuse") in check.detail
@@ -293,6 +253,8 @@ def test_the_plug_is_live_here(effective):  # noqa: F811
         (["no.such.Mine"], "no.such"),
         (["early_stopping"], "metric_for_best_model"),
         (["vram", "vram"], "already named"),
+        ([{"probe": 5}], "options must be a mapping"),
+        ([{"name": "probe", "args": "x"}], "options must be a mapping"),
     ],
 )
 def test_a_refused_entry(effective, live, entries, word):  # noqa: F811

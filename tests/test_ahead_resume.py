@@ -61,6 +61,25 @@ def test_a_new_folder(effective, tmp_path):  # noqa: F811
     assert check.status == "pass" and "no checkpoint in output_dir" in check.detail
 
 
+def test_names_that_are_no_checkpoint(effective, out):  # noqa: F811
+    for name in ("checkpoint-best", "tmp-checkpoint-10", "checkpoint-", "checkpoint-10.bak"):
+        shutil.copytree(out / "checkpoint-8", out / name)
+    settle(out)
+    (out / "checkpoint-12").write_text("a file")
+    assert judge(effective)[0].value == "checkpoint-8"
+    asked = judge(effective, resume_from_checkpoint=str(out / "checkpoint-best"))
+    assert (asked[0].status, asked[0].value) == ("pass", "checkpoint-best")
+
+
+def test_a_part_that_cannot_be_judged_hides_no_other(effective, out, monkeypatch):  # noqa: F811
+    def broken(run, checkpoint):
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr("llamafactory_obs.preflight.ahead.output_dir.check_changes", broken)
+    found = statuses(judge(effective))
+    assert (found["output_dir"], found["resume_state"], found["resume_keys"]) == ("warn", "pass", "error")
+
+
 def test_a_silent_resume(effective, out):  # noqa: F811
     checks = judge(effective, max_steps=8, save_steps=4)
     assert statuses(checks)["output_dir"] == "warn" and "will resume from checkpoint-8" in checks[0].detail
@@ -266,6 +285,18 @@ def test_what_is_left_of_epochs(effective, out):  # noqa: F811
         assert ("resume_schedule" in statuses(checks)) == (wanted != 8)  # the first part was to end at 8
     checks = judge(effective, max_steps=None, num_train_epochs=2.0, gradient_accumulation_steps=2)
     assert named(checks, "resume_left").status == "warn"
+
+
+def test_packed_rows_are_counted_by_the_checkpoint(effective, out):  # noqa: F811
+    """240 rows packed into 48 sequences: 24 steps an epoch as the checkpoint says, not 120."""
+    record = json.loads((out / "obs" / "run.json").read_text())
+    record["config"]["resolved"]["data_args"] |= {"packing": True, "cutoff_len": 127}  # LlamaFactory takes one off
+    record["config"]["resolved"]["training_args"] |= {"max_steps": -1, "num_train_epochs": 1 / 3}
+    (out / "obs" / "run.json").write_text(json.dumps(record))
+    with effective(240, **LATER | {"max_steps": None, "num_train_epochs": 1 / 3, "packing": True}) as run:
+        assert run.total_steps == 40
+        checks = check_output_dir(run)
+    assert "resume_schedule" not in statuses(checks) and named(checks, "resume_left").want == 8
 
 
 def test_a_record_that_is_torn(tmp_path):

@@ -57,6 +57,47 @@ def test_a_tracker_that_is_not_installed(effective, monkeypatch):  # noqa: F811
         assert named(check_tracker(run), "tracker").status == "fail"
 
 
+@pytest.mark.parametrize(
+    "value", ["wandb,tensorboard", "WandB", "nonsense", ["tensorboard", "none"], ["all", "tensorboard"], [True]]
+)
+def test_a_name_that_transformers_does_not_know(effective, value):  # noqa: F811
+    """transformers takes `none` and `all` alone only; and so says its own function."""
+    from transformers.integrations import get_reporting_integration_callbacks
+
+    with effective(report_to=value) as run:
+        checks = [check for check in check_tracker(run) if check.name == "tracker"]
+    assert [check.status for check in checks].count("fail") == 1
+    with pytest.raises(ValueError, match="is not supported"):
+        get_reporting_integration_callbacks(value if isinstance(value, list) else [value])
+
+
+def test_report_to_left_empty(effective):  # noqa: F811
+    with effective(report_to="none") as run:
+        run.config.given["report_to"] = None
+        assert named(check_tracker(run), "tracker").status == "fail"
+
+
+def test_tensorboard_and_all(effective, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("transformers.integrations.is_tensorboard_available", lambda: True)
+    with effective(report_to="tensorboard") as run:  # it reads no run_name
+        assert [(c.name, c.status) for c in check_tracker(run)] == [("tracker", "pass"), ("run_name", "skipped")]
+    monkeypatch.setattr("transformers.integrations.get_available_reporting_integrations", lambda: ["tensorboard"])
+    for value in ("all", ["all"]):
+        with effective(report_to=value) as run:
+            assert named(check_tracker(run), "tracker").value == "tensorboard"
+    monkeypatch.setattr("transformers.integrations.is_tensorboard_available", lambda: False)
+    with effective(report_to=["tensorboard"]) as run:
+        check = named(check_tracker(run), "tracker")
+    assert check.status == "fail" and "not installed" in check.detail
+
+
+def test_ppo_takes_few_trackers(effective):  # noqa: F811
+    ppo = {"stage": "ppo", "reward_model": "x", "finetuning_type": "lora"}
+    with effective(report_to="mlflow", **ppo) as run:
+        check = named(check_tracker(run), "tracker")
+    assert check.status == "fail" and "stage: ppo" in check.detail
+
+
 def stub(monkeypatch, get_run):
     module = types.ModuleType("swanlab")
     module.get_run = get_run

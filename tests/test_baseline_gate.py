@@ -70,7 +70,22 @@ def test_missing_names_the_command_that_makes_it(place, tmp_path):
     assert statuses(report)["baseline_recorded"] == "fail"
     suite = tmp_path / "run" / "suite.yaml"
     command = f"llamafactory-obs baseline {path} --suite {suite} --endpoint http://127.0.0.1:9/v1"
-    assert report.gate()["fix"] == command and "missing" in detail(report, "baseline_recorded")
+    fixes = {check.name: check.fix for check in report.checks}
+    assert fixes["baseline_recorded"] == command and command in report.gate()["fix"]
+    assert "missing" in detail(report, "baseline_recorded")
+
+
+def test_the_command_repeats_the_overrides(place, tmp_path):
+    path = place()
+    report = baseline_gate(read_run_config(path, ["template=qwen", "default_system=Be brief."]))
+    command = f"llamafactory-obs baseline {path} template=qwen 'default_system=Be brief.'"
+    assert bad(report) == {"template"} and report.gate()["fix"] == command
+
+
+def test_a_model_that_is_not_on_this_machine(place):
+    report = baseline_gate(read_run_config(place(), ["model_name_or_path=nobody/nothing"]))
+    assert statuses(report)["model"] == "fail" and statuses(report)["template"] == "error"
+    assert "hf download nobody/nothing" in detail(report, "template")
 
 
 def test_another_model_is_named(place, model, tmp_path):

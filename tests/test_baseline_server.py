@@ -126,7 +126,59 @@ def test_a_copy_of_the_model_is_the_model_and_another_folder_of_its_name_is_not(
     copy = copy_model(model, tmp_path / "copy")
     assert serves(served(copy), base)[0] and serves(served(model), base)[0]
     edit(copy / "config.json", lambda config: config.update(rope_theta=1.0))
-    assert not serves(served(copy, model.name), base)[0]
+    same, text, by_files = serves(served(copy, model.name), base)
+    assert (same, by_files) == (False, True) and "another config.json" in text
+
+
+@pytest.mark.parametrize("layer", ["model.layers.0.", "model.layers.2.mlp", "model.norm"])
+def test_a_tuned_model_of_the_same_size_is_not_the_base_model(judge, server, model, tmp_path, layer):
+    """Same config.json, same file size; only some tensors were trained."""
+    from safetensors.torch import load_file, save_file
+
+    tuned = copy_model(model, tmp_path / "tuned")
+    file = tuned / "model.safetensors"
+    weights = {name: value + 1e-4 if name.startswith(layer) else value for name, value in load_file(file).items()}
+    save_file(weights, file, metadata={"format": "pt"})
+    assert file.stat().st_size == (model / "model.safetensors").stat().st_size
+    server.root = str(tuned)
+    report = judge(endpoint=server.url)
+    assert bad(report) == {"server_model"} and "other weights in model.safetensors" in detail(report, "server_model")
+    assert "--served-model-name" not in fix(report, "server_model")  # the files decide
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["localhost:8000", "127.0.0.1:9/v1", "http://", "ftp://x", "  ", "file:///etc/passwd"]
+)
+def test_an_endpoint_that_is_no_url_is_told_so(judge, endpoint):
+    report = judge(endpoint=endpoint)
+    assert (
+        bad(report) == {"server"} and "no URL" in detail(report, "server") and "http://HOST" in detail(report, "server")
+    )
+    assert "correct the endpoint" in fix(report, "server")
+
+
+def test_a_server_that_wants_a_key(judge, server, monkeypatch):
+    from llamafactory_obs.probe.backends.vllm import VllmServer
+
+    call = VllmServer._call
+
+    def locked(self, method, path, body=None):
+        answer = call(self, method, path, body)
+        answer.status_code = 401
+        return answer
+
+    monkeypatch.setattr(VllmServer, "_call", locked)
+    report = judge(endpoint=server.url)
+    assert bad(report) == {"server"} and "VLLM_API_KEY" in fix(report, "server")
+
+
+def test_a_lora_beside_the_base_model_is_not_taken_for_it(judge, server, model):
+    rows = [
+        {"id": "sql", "root": "/adapters/sql", "parent": "base"},
+        {"id": "base", "root": str(model), "parent": None},
+    ]
+    server.list = {"data": rows}
+    assert statuses(judge(endpoint=server.url))["server_model"] == "pass"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +198,8 @@ def test_a_copy_of_the_model_is_the_model_and_another_folder_of_its_name_is_not(
     ],
 )
 def test_by_name_where_the_files_are_elsewhere(root, name, base, same):
-    found, text = serves(served(root, name), BaseModel(base, None, None))
+    found, text, by_files = serves(served(root, name), BaseModel(base, None, None))
+    assert not by_files
     assert found is same
     assert root in text and (same or base in text)
 

@@ -1,14 +1,17 @@
 """Loading a checkpoint and one forward pass; mostly in this process, which is quicker than one of its own."""
 
+import json
+import shutil
 from dataclasses import asdict, replace
 
 import pytest
+import smoke_folder
 
 from llamafactory_obs.checkpoint.base_model import skeleton
 from llamafactory_obs.checkpoint.load_worker import main
 from llamafactory_obs.checkpoint.loading import Loaded, try_to_load
 from llamafactory_obs.errors import ConfigError
-from llamafactory_obs.preflight.smoke.saved import _judge_loaded, check_loads
+from llamafactory_obs.preflight.smoke.loads import _judge_loaded, _judge_values, check_loads
 
 WEIGHTS = "adapter_model.safetensors"
 
@@ -90,6 +93,59 @@ def test_finite_weights_whose_logits_are_not(full_smoke, tmp_path):
     assert check.status == "fail" and "logits are NaN" in check.detail
 
 
+def test_weights_that_were_wiped_out(full_smoke, lora_smoke, tmp_path):
+    full, lora = full_smoke.copy(tmp_path / "full"), lora_smoke.copy(tmp_path / "lora")
+    file = full.checkpoint() / "model.safetensors"
+    whole = file.read_bytes()
+    half = len(whole) // 2
+    file.write_bytes(whole[:half] + bytes(len(whole) - half))  # the size was set, the rest never written
+    check = check_loads(full.evidence(), "cpu")
+    assert check.status == "fail" and "nothing but zeros" in check.detail and file.name in check.detail
+    file.write_bytes(whole)
+    rewrite(file, lambda t: {k: v * 0 for k, v in t.items()})
+    check = check_loads(full.evidence(), "cpu")
+    assert check.status == "fail" and check.value == 1 + 7 * 3  # the embedding, 7 projections in 3 layers
+    rewrite(lora.checkpoint() / WEIGHTS, lambda t: {k: v * 0 if "layers.1" in k else v for k, v in t.items()})
+    check = check_loads(lora.evidence(), "cpu")
+    assert check.status == "fail" and check.value == 7 and "lora_A" in check.detail
+
+
+def test_a_matrix_that_is_zero_in_the_base_model_too_is_healthy(full_smoke, tmp_path):
+    copy = full_smoke.copy(tmp_path / "copy")
+    base = shutil.copytree(full_smoke.evidence().base.name, tmp_path / "base")
+
+    def expand(tensors):  # as LLaMA-Pro's new blocks begin
+        return {k: v * 0 if k.endswith("layers.1.mlp.down_proj.weight") else v for k, v in tensors.items()}
+
+    rewrite(copy.checkpoint() / "model.safetensors", expand)
+    assert _judge_values(copy.evidence()).value == 1
+    rewrite(base / "model.safetensors", expand)
+    assert _judge_values(copy.evidence(model_name_or_path=str(base))) is None
+
+
+def test_an_adapter_that_names_another_base_model(lora_smoke, tmp_path):
+    copy = lora_smoke.copy(tmp_path)
+    file = copy.checkpoint() / "adapter_config.json"
+    held = json.loads(file.read_text())
+
+    def judged(name):
+        file.write_text(json.dumps(held | {"base_model_name_or_path": name}))
+        return _judge_values(copy.evidence())
+
+    check = judged("/models/other-7B")
+    assert check.status == "fail" and "other-7B" in check.detail and check.want == copy.evidence().base.name
+    assert _judge_values(copy.evidence(use_unsloth=True)) is None  # it has names of its own
+    here = smoke_folder.Path(copy.evidence().base.name)
+    assert judged(str(here)) is None and judged(f"hub/{here.name.upper()}") is None and judged(None) is None
+
+
+def test_logits_that_are_all_one_number(full_smoke):
+    loaded = load(full_smoke, "full")
+    assert loaded.spread > 0
+    check = _judge_loaded(full_smoke.evidence(), replace(loaded, spread=0.0))
+    assert check.status == "fail" and "one number" in check.detail
+
+
 def test_a_base_that_is_not_there_says_nothing_of_the_checkpoint(lora_smoke, tmp_path):
     loaded = load(lora_smoke, "adapter", name=str(tmp_path / "nowhere"))
     assert not loaded.loaded and loaded.stage == "base" and "nowhere" in loaded.why
@@ -108,6 +164,13 @@ def test_earlier_adapters_are_merged_first(lora_smoke):
     earlier = str(lora_smoke.checkpoint())
     loaded = load(lora_smoke, "adapter", adapters=(earlier,))
     assert loaded.loaded and not loaded.missing_count and not loaded.unexpected_count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["lora_smoke", "full_smoke"])
+def test_in_a_process_of_its_own_it_is_the_same(request, which):
+    check = check_loads(request.getfixturevalue(which).evidence(), "cpu")
+    assert check.status == "pass" and "logits are finite" in check.detail
 
 
 def test_a_load_that_takes_too_long_is_ended(lora_smoke):

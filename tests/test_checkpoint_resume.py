@@ -4,10 +4,11 @@ import os
 import shutil
 
 import pytest
-import smoke_folder
 
-from llamafactory_obs.checkpoint.resume_state import Expected, layout_of, resume_parts
-from llamafactory_obs.preflight.smoke.saved import check_loads, check_resume
+from llamafactory_obs.checkpoint.part import Expected
+from llamafactory_obs.checkpoint.resume_state import layout_of, resume_parts
+from llamafactory_obs.preflight.smoke.loads import check_loads
+from llamafactory_obs.preflight.smoke.saved import check_resume
 
 
 def parts_of(smoke, **expected) -> dict[str, tuple[str, str]]:
@@ -45,12 +46,11 @@ def test_a_part_that_cannot_be_read_fails_by_name(lora_smoke, tmp_path, name, ho
     assert check.status == "fail" and name in check.detail, check.detail
 
 
-def test_save_only_model_is_a_warm_start(llamafactory, model, data, tmp_path):
-    smoke = smoke_folder.make(model, data, tmp_path / "only", **smoke_folder.LORA, save_only_model=True)
-    check = check_resume(smoke.evidence())
+def test_save_only_model_is_a_warm_start(warm_smoke):
+    check = check_resume(warm_smoke.evidence())
     assert check.status == "fail" and check.value == "warm start only" and check.fix == "save_only_model: false"
     assert "optimizer.pt" in check.detail
-    assert check_resume(smoke.evidence(save_only_model=None)).value == "warm start only"  # by the files alone
+    assert check_resume(warm_smoke.evidence(save_only_model=None)).value == "warm start only"  # by the files alone
 
 
 def test_no_rng_is_a_warning(lora_smoke, tmp_path):
@@ -104,12 +104,54 @@ def test_the_optimizer_is_looked_into(lora_smoke, tmp_path):
     assert state == "broken" and "2.exp_avg is not finite" in why
     assert judged(lambda o: o["state"].pop(0))[0] == "doubtful"
     state, why = judged(lambda o: [one["step"].fill_(4) for one in o["state"].values()])
-    assert state == "doubtful" and "4 steps" in why
+    assert state == "stale" and "4 steps" in why
+    assert judged(lambda o: [one["step"].fill_(4) for one in o["state"].values()], own_steps=True)[0] == "good"
+    assert judged(lambda o: (o["state"].clear(), o["param_groups"].clear()))[0] == "broken"
+    assert judged(lambda o: o["param_groups"].append(1))[0] == "broken"
+    state, why = judged(
+        lambda o: [one[key].zero_() for one in o["state"].values() for key in ("exp_avg", "exp_avg_sq")]
+    )
+    assert state == "broken" and "nothing but zeros" in why
     held = sum(one["exp_avg"].numel() for one in whole["state"].values())
     assert judged(lambda o: None, trainable=held)[0] == "good"
     state, why = judged(lambda o: None, trainable=held + 1)
     assert state == "broken" and str(held) in why
     assert judged(lambda o: o.pop("param_groups"))[0] == "broken"
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt"])
+def test_a_part_of_another_step_fails_by_name(lora_smoke, tmp_path, name):
+    import torch
+
+    copy = lora_smoke.copy(tmp_path)
+    held = torch.load(copy.checkpoint() / name, weights_only=True)
+    for one in held.get("state", {}).values():
+        one["step"].fill_(5)
+    if name == "scheduler.pt":
+        held["last_epoch"] = 5
+    torch.save(held, copy.checkpoint() / name)
+    check = check_resume(copy.evidence())
+    assert check.status == "fail" and name in check.detail and "5" in check.detail and "10" in check.detail
+
+
+def test_the_scheduler_is_looked_into(lora_smoke, tmp_path):
+    import torch
+
+    copy = lora_smoke.copy(tmp_path)
+
+    def judged(held) -> tuple[str, str]:
+        torch.save(held, copy.checkpoint() / "scheduler.pt")
+        return parts_of(copy)["scheduler"]
+
+    weight = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
+    steps = torch.optim.lr_scheduler.LambdaLR(weight, lambda step: 1.0)
+    by_metric = torch.optim.lr_scheduler.ReduceLROnPlateau(weight)
+    by_metric.step(1.0)  # one evaluation in ten steps
+    for _ in range(10):
+        weight.step()
+        steps.step()
+    assert judged(steps.state_dict()) == ("good", "") and judged(by_metric.state_dict()) == ("good", "")
+    assert judged({"x": 1})[0] == judged([1])[0] == "broken"
 
 
 class Evil:
@@ -225,6 +267,6 @@ def test_a_checkpoint_without_rng_or_optimizer_still_loads(lora_smoke, tmp_path,
         asked.append(words)
         return Loaded(True, logits=8, device="cpu")
 
-    monkeypatch.setattr("llamafactory_obs.preflight.smoke.saved.try_to_load", load)
+    monkeypatch.setattr("llamafactory_obs.preflight.smoke.loads.try_to_load", load)
     assert check_loads(copy.evidence(), "cpu").status == "pass"
     assert asked[0][:2] == (copy.checkpoint(), "adapter")

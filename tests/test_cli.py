@@ -46,11 +46,22 @@ def test_version(capsys):
         (["zzz"], "known: train"),
         (["doctor", "--jsno"], "--jsno"),
         (["init", "a", "b"], "unrecognized arguments: b"),
+        (["init", "a", "--force", "b=1"], "unrecognized arguments: b=1"),
+        (["mask", "a.yaml", "--json", "b"], "unrecognized arguments: b"),
     ],
 )
 def test_a_wrong_call_is_one_line_and_exit_code_2(capsys, words, part):
     assert cli.main(words) == 2
     assert_one_line(capsys, part)
+
+
+def test_overrides_may_follow_an_option(monkeypatch):
+    from llamafactory_obs.preflight import command
+
+    seen = []
+    monkeypatch.setattr(command, "run", lambda request: seen.append(request) or 0)
+    assert cli.main(["preflight", "run.yaml", "a=1", "--gate", "mask", "b=2", "--json", "c.d=3"]) == 0
+    assert seen[0].overrides == ("a=1", "b=2", "c.d=3") and seen[0].wish.gates == ("mask",) and seen[0].as_json
 
 
 @pytest.mark.parametrize("error, code", [(ConfigError("two\nlines"), 2), (KeyboardInterrupt(), 130)])

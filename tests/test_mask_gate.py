@@ -190,6 +190,13 @@ def test_a_sample_is_spread_over_the_rows(judge):
     assert sorted(row.number for row in judge(samples=4, show=4).worst) == [0, 3, 6, 9]
 
 
+def test_the_confirming_line_repeats_the_overrides(write):
+    path = write(obs={"mask_range": [0.01, 0.02]})
+    report = mask_gate(read_run_config(path, ["cutoff_len=1000", "default_system=Be brief."]))
+    words = "cutoff_len=1000 'default_system=Be brief.' --confirm mask"
+    assert report.confirm == f"llamafactory-obs preflight {path} {words}"
+
+
 def test_confirming_binds_to_the_data(judge, write, tmp_path):
     narrow = {"mask_range": [0.01, 0.02]}
     report = judge(obs=narrow)

@@ -33,6 +33,7 @@ def files(*folders: Path) -> set[str]:
     return {str(path) for folder in folders for path in folder.rglob("*")}
 
 
+@pytest.mark.slow
 def test_a_sound_run_learns_and_leaves_nothing(config, tmp_path, monkeypatch):  # noqa: F811
     scratch, cwd, home = (tmp_path / name for name in ("scratch", "cwd", "home"))
     for folder in (scratch, cwd, home):
@@ -121,7 +122,6 @@ def test_every_way_of_training_learns(overfit, loud_model, overrides):
     ("overrides", "causes"),
     [
         ({"finetuning_type": "lora", "rate": 1e-12}, ["learning_rate"]),
-        ({"finetuning_type": "lora", "lora_target": "nowhere"}, ["lora_on_nothing"]),
         (
             {
                 "finetuning_type": "freeze",
@@ -130,10 +130,10 @@ def test_every_way_of_training_learns(overfit, loud_model, overrides):
                 "rate": 1e-4,
                 "steps": 20,
             },
-            ["learning_rate", "frozen"],
+            ["frozen"],
         ),
     ],
-    ids=["rate", "lora on nothing", "frozen"],
+    ids=["rate", "frozen"],
 )
 def test_what_cannot_learn_says_why(overfit, overrides, causes):
     outcome = overfit(**{"steps": 40, **overrides})
@@ -155,7 +155,7 @@ def test_ctrl_c_ends_the_training_and_leaves_nothing(config, tmp_path):  # noqa:
     signal.signal(signal.SIGINT, kept)
     try:
         for line in running.stderr:
-            if line.startswith("step 10/"):
+            if line.startswith("step "):
                 break
         family = psutil.Process(running.pid).children(recursive=True)
         assert family

@@ -103,29 +103,48 @@ def text_of(outcome, encoding="utf-8"):
 def test_the_verdict_for_people_and_programs():
     cause = Cause("learning_rate", "learning_rate 1e-12 moves nothing", "try --lr")
     cases = [
-        (Outcome(LEARNED, BATCH, 500, 0.2, [2.0, 1.0, 0.1], 1e-3, 9.0), 0, True, "LEARNED: loss 2 -> 0.1"),
+        (
+            Outcome(LEARNED, BATCH, 500, 0.2, [2.0, 0.1], 1e-3, 9.0),
+            0,
+            True,
+            "LEARNED: loss 2 -> 0.1 (under a tenth: 0.2)",
+        ),
         (
             Outcome(NOT_LEARNED, BATCH, 500, 0.2, [2.0, 1.5], 1e-12, 9.0, [cause]),
             1,
             False,
-            "75% of the first, wanted 10%",
+            "75% of the first, wanted under 10%",
         ),
-        (Outcome(KNOWN, BATCH, 500, 0.01, [0.02], 1e-3, 9.0), 0, None, "NOT SHOWN"),
+        (Outcome(LEARNED, BATCH, 500, 0.01, [0.06, 0.009], 1e-3, 9.0), 0, True, "(known by heart: 0.01)"),
+        (Outcome(KNOWN, BATCH, 500, 0.01, [0.02], 1e-3, 9.0), 1, None, "NOT JUDGED"),
         (Outcome(FAILED, BATCH, 500, last_words=["KeyError: 'x'"]), 1, False, "FAILED: the training did not start"),
         (Outcome(NOT_LEARNED, BATCH, 500, 0.2, [2.0, math.nan], 1e-3), 1, False, "not finite"),
     ]
     for outcome, code, learned, words in cases:
         text, found = text_of(outcome), outcome.as_dict()
-        assert words in text.splitlines()[0] and "--row 12" in text
-        assert max(map(len, text.splitlines())) <= 120
+        assert words in " ".join(text.split()) and "--row 12" in text
+        assert max(map(len, text.splitlines())) <= 80
         assert (outcome.exit_code, found["learned"]) == (code, learned)
         json.dumps(found, allow_nan=False)
         text_of(outcome, "ascii")
 
 
+def test_the_batch_and_the_words_that_take_it_again():
+    names = ("a", "a", "b/c")
+    batch = [{"dataset": name, "row": i, "length": 40 + i} for i, name in enumerate(names)]
+    text = text_of(Outcome(LEARNED, batch, 500, 0.2, [2.0, 0.1], 1e-3, 9.0))
+    assert "batch  a rows 0, 1; b/c row 2 (40 to 42 tokens)\n" in text
+    assert "again  --row a:0 --row a:1 --row b/c:2\n" in text
+    same = text_of(Outcome(LEARNED, BATCH * 2, 500, 0.2, [2.0, 0.1], 1e-3, 9.0))
+    assert "orders row 12 (40 tokens)\n" in same and "--row 12\n" in same
+    many = [{"dataset": "orders", "row": 100 + i, "length": 40} for i in range(32)]
+    lines = text_of(Outcome(LEARNED, many, 500, 0.2, [2.0, 0.1], 1e-3, 9.0)).splitlines()
+    assert sum(len(line) > 80 for line in lines) == 1 and sum("--row" in line for line in lines) == 1, "to be copied"
+
+
 def test_the_curve_in_one_line():
     assert sparkline([8.0, 4.0, 2.0, 1.0], 60, "01234567") == "7520"
-    assert sparkline([2.0] * 200, 60) == "▁" * 60
+    assert sparkline([2.0] * 200, 60) == "█" * 60, "it does not come down"
     assert sparkline([2.0, math.nan, 1.0], 60, "01") == "1x0"
     assert len(sparkline([float(i) for i in range(1, 501)], 60)) == 60
 

@@ -1,5 +1,6 @@
 """What is read from a training in another process: its log's last words, its record, and what ends with it."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -49,7 +50,8 @@ def test_a_row_whose_end_is_not_there_yet_waits(tmp_path):
     assert [row["step"] for row in rows] == [1, 2]
 
 
-def test_ending_reaches_what_the_training_started_in_sessions_of_its_own():
+@pytest.mark.parametrize("again", [False, True], ids=["one Ctrl-C", "another one while it ends"])
+def test_ending_reaches_what_the_training_started_in_sessions_of_its_own(monkeypatch, again):
     """As torchrun starts its workers; these here do not even listen to SIGTERM."""
     worker = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
     code = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {worker!r}], start_new_session=True)"
@@ -57,11 +59,18 @@ def test_ending_reaches_what_the_training_started_in_sessions_of_its_own():
     deadline = time.monotonic() + 20
     while not (workers := psutil.Process(started.pid).children()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    grace, child._GRACE_S = child._GRACE_S, 1.0
-    try:
+    wait, waits = psutil.wait_procs, []
+
+    def interrupted(processes, timeout):
+        waits.append(timeout)
+        if len(waits) == 1:
+            raise KeyboardInterrupt
+        return wait(processes, timeout=timeout)
+
+    monkeypatch.setattr(child, "_GRACE_S", 1.0)
+    monkeypatch.setattr(psutil, "wait_procs", interrupted if again else wait)
+    with pytest.raises(KeyboardInterrupt) if again else contextlib.nullcontext():
         child._end(started)
-    finally:
-        child._GRACE_S = grace
     assert started.returncode is not None and len(workers) == 1
     assert not workers[0].is_running() or workers[0].status() == psutil.STATUS_ZOMBIE
 
@@ -98,5 +107,6 @@ def test_the_child_is_one_machine_and_caches_nothing_of_ours(monkeypatch, tmp_pa
     monkeypatch.setenv("MASTER_ADDR", "10.0.0.1")
     env = child.environment(tmp_path, {"cache_dir": "/models"}, {})
     assert env["NNODES"] == "1" and "MASTER_ADDR" not in env
+    assert env["TMPDIR"] == str(tmp_path)
     assert env["HF_DATASETS_CACHE"].startswith(str(tmp_path)) and env["HF_HUB_CACHE"] == "/models"
     assert env.get("HF_HOME") == os.environ.get("HF_HOME")

@@ -92,6 +92,8 @@ def test_ordinary_rows_have_labels_and_usual_lengths():
         rows = ordinary(LENGTH, LABELS, 2, seed)
         assert len(set(rows)) == 2 and all(LABELS[p] for p in rows)
         assert all(8 < LENGTH[p] < 90 for p in rows)
+    only = np.array([0, 0, 0, 0, 0, 0, 3, 0, 0, 0])
+    assert ordinary(LENGTH, only, 2, 0) == [6, 6], "no row without labels, however usual its length"
     assert ordinary(LENGTH, np.zeros(10), 2, 0) == []
     assert sorted(ordinary(LENGTH[:1], LABELS[:1], 3, 0)) == [0, 0, 0]
 

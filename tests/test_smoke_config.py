@@ -111,6 +111,13 @@ def test_the_peak_counts_what_others_hold(lora_smoke, tmp_path):
     assert "vLLM" not in check_peak(run, 12.0, 1.0, None).fix
 
 
+def test_a_peak_that_is_no_number_is_never_a_pass(lora_smoke, tmp_path):
+    copy = lora_smoke.copy(tmp_path)
+    smoke_folder.on_gpu(copy, peak=float("nan"))
+    copy.identity("hardware", "gpu_count", value=1)
+    assert check_peak(copy.evidence(), 24.0, 1.0, None).status == "error"
+
+
 def test_the_batch_of_the_peak_is_named(lora_smoke, tmp_path):
     copy = lora_smoke.copy(tmp_path)
     smoke_folder.on_gpu(copy)
@@ -159,3 +166,6 @@ def test_the_marker_knows_the_longest_row_too(lora_smoke, tmp_path):
     (copy.folder / "smoke_run.json").write_text(json.dumps({"kind": "smoke", "longest": {"length": 9999}}))
     check = check_longest(copy.evidence(), None)
     assert check.status == "fail" and check.want == 9999
+    (copy.folder / "smoke_run.json").write_text(json.dumps({"kind": "smoke", "longest": 3, "changed": [1]}))
+    assert check_longest(copy.evidence(), None).status == "error"
+    assert check_same_config(copy.evidence()).status == "pass"

@@ -2,18 +2,16 @@
 
 import json
 import shutil
-from dataclasses import asdict
 
 import pytest
 import smoke_folder
 from smoke_folder import Smoke
 
-from llamafactory_obs.checkpoint.load_worker import main
-from llamafactory_obs.checkpoint.loading import Loaded
 from llamafactory_obs.preflight.smoke.ended import check_ended, remedies
 from llamafactory_obs.preflight.smoke.gate import smoke_gate
+from llamafactory_obs.preflight.smoke.loads import check_loads
 from llamafactory_obs.preflight.smoke.lora import check_target
-from llamafactory_obs.preflight.smoke.saved import check_complete, check_loads, check_saved
+from llamafactory_obs.preflight.smoke.saved import check_complete, check_saved
 
 WEIGHTS = "adapter_model.safetensors"
 LIMITS = {"limit_gib": 24.0, "margin_gib": 1.0}
@@ -27,7 +25,8 @@ def longest(smoke: Smoke) -> int:
     return int(max(smoke.evidence().column("data/max_length").values()))
 
 
-def test_a_healthy_lora_run_is_green(lora_smoke):
+def test_a_healthy_lora_run_is_green(lora_smoke, monkeypatch):
+    monkeypatch.setattr("llamafactory_obs.preflight.smoke.loads.try_to_load", smoke_folder.load_here)
     before = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in lora_smoke.folder.rglob("*")}
     report = smoke_gate(lora_smoke.config(), lora_smoke.folder, longest_tokens=longest(lora_smoke), **LIMITS)
     assert {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in lora_smoke.folder.rglob("*")} == before
@@ -39,10 +38,7 @@ def test_a_healthy_lora_run_is_green(lora_smoke):
 
 
 def test_a_healthy_full_run_is_green(full_smoke, monkeypatch):
-    def load_here(folder, kind, base, device):  # in this process: quicker than one of its own
-        return Loaded(**main({"folder": str(folder), "kind": kind, "base": asdict(base), "device": "cpu"}))
-
-    monkeypatch.setattr("llamafactory_obs.preflight.smoke.saved.try_to_load", load_here)
+    monkeypatch.setattr("llamafactory_obs.preflight.smoke.loads.try_to_load", smoke_folder.load_here)
     report = smoke_gate(full_smoke.config(), full_smoke.folder, longest_tokens=longest(full_smoke), **LIMITS)
     assert report.gate()["status"] == "pass", [(c.name, c.detail) for c in report.checks if c.status != "pass"]
     assert [name for name, status in statuses(report).items() if status == "skipped"] == ["vram_peak", "lora_target"]
@@ -122,6 +118,27 @@ def test_a_sharded_whole_model_is_whole_and_one_shard_less_is_not(full_smoke, tm
     shards[1].unlink()
     broken = check_complete(copy.evidence())
     assert broken.status == "fail" and shards[1].name in broken.detail
+
+
+@pytest.mark.parametrize("which", ["lora_smoke", "full_smoke"])
+def test_weights_that_are_missing_are_not_called_shards(request, tmp_path, which):
+    copy = request.getfixturevalue(which).copy(tmp_path)
+    file = copy.checkpoint() / (WEIGHTS if which == "lora_smoke" else "model.safetensors")
+    file.unlink()
+    check = check_complete(copy.evidence())
+    assert check.status == "fail" and file.name in check.detail and "shards" not in check.detail
+
+
+def test_a_torn_tokenizer_is_named_and_a_missing_one_is_a_warning(lora_smoke, tmp_path):
+    copy = lora_smoke.copy(tmp_path)
+    file = copy.checkpoint() / "tokenizer.json"
+    file.write_bytes(file.read_bytes()[:100])
+    check = check_complete(copy.evidence())
+    assert check.status == "fail" and "tokenizer.json" in check.detail
+    for one in copy.checkpoint().glob("tokenizer*"):
+        one.unlink()
+    check = check_complete(copy.evidence())
+    assert check.status == "warn" and "no tokenizer" in check.detail
 
 
 def rewrite(file, change) -> None:
@@ -223,6 +240,41 @@ def test_an_older_crash_in_the_same_folder_does_not_count(lora_smoke, tmp_path):
     copy.edit("events.jsonl", lambda row: row.update(segment=1))
     copy.event(kind="crash", text="RuntimeError: boom", evidence={})
     assert check_ended(copy.evidence()).status == "pass"
+
+
+def without(copy: Smoke, name: str, drop) -> None:
+    """Take the lines out of one file of the record for which `drop(row)` is true."""
+    file = copy.folder / "obs" / name
+    file.write_bytes(b"".join(line for line in file.read_bytes().splitlines(True) if not drop(json.loads(line))))
+
+
+def test_a_run_that_was_killed_after_its_last_step(lora_smoke, tmp_path):
+    copy = lora_smoke.copy(tmp_path)
+    without(copy, "events.jsonl", lambda row: row["kind"] == "end")
+    check = check_ended(copy.evidence())
+    assert check.status == "fail" and "no end" in check.detail and "killed" in check.detail
+    (copy.folder / "obs" / "events.jsonl").unlink()
+    check = check_ended(copy.evidence())
+    assert check.status == "error" and "events.jsonl" in check.detail
+    longer = copy.evidence()
+    longer.record.events.append({"kind": "memory_peak", "segment": 0})
+    longer.last_step = 11  # a long run that goes on
+    assert check_ended(longer).status == "pass"
+
+
+def test_a_step_that_is_not_on_record_is_a_warning(lora_smoke, tmp_path):
+    copy = lora_smoke.copy(tmp_path)
+    without(copy, "steps.jsonl", lambda row: row["step"] == 5)
+    check = check_ended(copy.evidence())
+    assert check.status == "warn" and "step 5" in check.detail
+
+
+def test_a_torn_record_is_not_blamed_on_the_data(lora_smoke, tmp_path):
+    copy = lora_smoke.copy(tmp_path)
+    file = copy.folder / "obs" / "steps.jsonl"
+    file.write_bytes(file.read_bytes()[:-30])
+    check = check_ended(copy.evidence())
+    assert check.status == "fail" and check.value == 9 and "torn" in check.detail
 
 
 def test_fewer_steps_than_asked_for(lora_smoke, tmp_path):

@@ -9,7 +9,7 @@ import smoke_folder
 from smoke_folder import LORA
 
 from llamafactory_obs.preflight.smoke.learning import check_finite, check_gradients, check_moves
-from llamafactory_obs.preflight.smoke.saved import check_loads
+from llamafactory_obs.preflight.smoke.loads import check_loads
 
 
 def set_column(smoke, column: str, value) -> None:
@@ -25,9 +25,8 @@ def test_a_healthy_run_passes_all_three(lora_smoke):
     assert zero_at_first[1] == 0 and zero_at_first[2] > 0  # B = 0 in the first step
 
 
-def test_a_healthy_warm_up_passes(llamafactory, model, data, tmp_path):
-    smoke = smoke_folder.make(model, data, tmp_path / "w", **LORA, lr_scheduler_type="linear", warmup_steps=9)
-    run = smoke.evidence()
+def test_a_healthy_warm_up_passes(warm_smoke):
+    run = warm_smoke.evidence()
     assert run.column("train/lr")[1] == 0
     for check in (check_finite(run), check_moves(run), check_gradients(run)):
         assert check.status == "pass", check.detail

@@ -135,7 +135,8 @@ def _forward(model, device: str) -> dict:
     except Exception as error:
         raise _failed("forward", "the forward pass fails", error) from None
     bad = int((~torch.isfinite(logits)).sum())
-    return {"nonfinite": bad, "logits": logits.numel(), "shape": list(logits.shape)}
+    spread = None if bad else float(logits.max() - logits.min())
+    return {"nonfinite": bad, "logits": logits.numel(), "spread": spread, "shape": list(logits.shape)}
 
 
 def _failed(stage: str, what: str, error: Exception) -> Failed:

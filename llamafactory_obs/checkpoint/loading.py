@@ -29,6 +29,7 @@ class Loaded:
         missing, unexpected: names of weights that it lacks, or has and the model does not; the first ones.
         missing_count, unexpected_count: how many.
         nonfinite, logits: logits that are not finite, of how many.
+        spread: the highest logit less the lowest; 0 where the model says nothing any more.
         device: cpu | cuda ...
         seconds: of the whole.
         notes: what was not as in training.
@@ -43,6 +44,7 @@ class Loaded:
     unexpected_count: int = 0
     nonfinite: int = 0
     logits: int = 0
+    spread: float | None = None
     shape: list[int] = field(default_factory=list)
     device: str = ""
     seconds: float = 0.0

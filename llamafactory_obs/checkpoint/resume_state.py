@@ -8,57 +8,18 @@ File names and rules are those of transformers 5.6 (`Trainer._save_checkpoint`, 
 import math
 import re
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from ..probe.complete import STATE, Incomplete, read_json
+from .optimizer_state import judge_optimizer
+from .part import BROKEN, GOOD, MISSING, STALE, Expected, Part
+from .torch_file import load_safely
 
-GOOD, MISSING, BROKEN, DOUBTFUL = "good", "missing", "broken", "doubtful"
 Layout = Literal["plain", "fsdp", "deepspeed"]
 
-#: names under which optimizers keep a state of the parameter's own shape: torch's, LlamaFactory's Muon, bitsandbytes
-_OF_FULL_SHAPE = ("exp_avg", "momentum_buffer", "moment1", "state1")
 #: keys of the Trainer's RNG file that every machine writes
 _RNG_KEYS = ("python", "numpy", "cpu")
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What the run says must be there.
-
-    Attributes:
-        step: the checkpoint's number.
-        fp16: a loss scaler was in use.
-        ranks: processes that trained together.
-        trainable: trainable parameters (elements); None where not known.
-    """
-
-    step: int
-    fp16: bool = False
-    ranks: int = 1
-    trainable: int | None = None
-
-
-@dataclass(frozen=True)
-class Part:
-    """One thing that a resume reads.
-
-    Attributes:
-        name: optimizer | scheduler | scaler | rng | trainer_state | training_args.
-        state: good | missing | broken | doubtful (there, but not what was expected).
-        file: where it lies, or would lie.
-        why: in one line, the file's name in it; empty for a good one.
-        needed: without it the Trainer does not resume, or silently begins anew with this part. Else it is only not
-            bit-exact.
-    """
-
-    name: str
-    state: str
-    file: str
-    why: str = ""
-    needed: bool = True
 
 
 def layout_of(folder: Path) -> Layout:
@@ -87,86 +48,15 @@ def resume_parts(folder: Path, expected: Expected) -> list[Part]:
     return [*parts, *_rng(folder, expected), _trainer_state(folder, expected), _training_args(folder)]
 
 
-def load_safely(file: Path) -> object:
-    """A torch file, on the CPU, mapped and not read at once, and never anything but tensors and plain values.
-
-    Raises:
-        Incomplete: it is missing, cut off, no torch file, or holds other objects.
-    """
-    import torch
-
-    if not file.is_file():
-        raise Incomplete(f"{file.name} is missing")
-    try:
-        if not zipfile.is_zipfile(file):
-            raise Incomplete(f"{file.name} is no whole torch file ({file.stat().st_size} bytes)")
-        return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-    except (Incomplete, MemoryError):
-        raise
-    except Exception as error:  # torch and pickle raise many kinds for a damaged file
-        said = " ".join(str(error).split())[:120]
-        raise Incomplete(f"{file.name} cannot be loaded: {type(error).__name__}: {said}") from None
-
-
-def tensors_in(value: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """All tensors of a state dict with their places, e.g. `state.3.exp_avg`."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        yield path, value
-    elif isinstance(value, dict):
-        for key, one in value.items():
-            yield from tensors_in(one, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, (list, tuple)):
-        for index, one in enumerate(value):
-            yield from tensors_in(one, f"{path}.{index}" if path else str(index))
-
-
 def _optimizer(folder: Path, expected: Expected) -> Part:
     name = "optimizer.pt" if (folder / "optimizer.pt").exists() else "optimizer.bin"  # FSDP's FULL_STATE_DICT
     if not (folder / name).exists():
         return Part("optimizer", MISSING, "optimizer.pt", "optimizer.pt is missing")
     try:
-        state, why = _judge_optimizer(load_safely(folder / name), name, expected)
+        state, why = judge_optimizer(load_safely(folder / name), name, expected)
     except Incomplete as reason:
         state, why = BROKEN, str(reason)
     return Part("optimizer", state, name, why)
-
-
-def _judge_optimizer(found: object, name: str, expected: Expected) -> tuple[str, str]:
-    import torch
-
-    state = found.get("state") if isinstance(found, dict) else None
-    groups = found.get("param_groups") if isinstance(found, dict) else None
-    if not isinstance(state, dict) or not isinstance(groups, list):
-        return BROKEN, f"{name} is no optimizer's state: neither `state` nor `param_groups`"
-    parameters = sum(len(group.get("params", ())) for group in groups)
-    if not state and not all(group.get("momentum") == 0 and "dampening" in group for group in groups):  # plain SGD
-        return BROKEN, f"{name} holds no state for any of {parameters} parameters: no step was made with it"
-    for place, tensor in tensors_in(state):
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            return BROKEN, f"{name}: {place} is not finite"
-    if state and len(state) < parameters:
-        lacking = parameters - len(state)
-        return DOUBTFUL, f"{name} has no state for {lacking} of {parameters} parameters: they never got a gradient"
-    elements = _elements(state)
-    if expected.trainable and elements is not None and elements != expected.trainable:
-        return BROKEN, f"{name} is for {elements} parameters, the run trains {expected.trainable}"
-    steps = [float(one["step"]) for one in state.values() if isinstance(one, dict) and "step" in one]
-    if steps and not expected.fp16 and max(steps) != expected.step:
-        return DOUBTFUL, f"{name} has made {max(steps):g} steps, the checkpoint is of step {expected.step}"
-    return GOOD, ""
-
-
-def _elements(state: dict) -> int | None:
-    """Elements of all parameters that the states belong to; None where a state does not have its parameter's shape."""
-    sizes = []
-    for one in state.values():
-        kept = [one[key] for key in _OF_FULL_SHAPE if key in one] if isinstance(one, dict) else []
-        if not kept or not hasattr(kept[0], "numel"):
-            return None
-        sizes.append(kept[0].numel())
-    return sum(sizes) or None
 
 
 def _scheduler(folder: Path, expected: Expected) -> Part:
@@ -177,14 +67,15 @@ def _scheduler(folder: Path, expected: Expected) -> Part:
         found = load_safely(folder / name)
     except Incomplete as reason:
         return Part("scheduler", BROKEN, name, str(reason))
-    if not isinstance(found, dict):
-        return Part("scheduler", BROKEN, name, f"{name} is no scheduler's state")
+    if not isinstance(found, dict) or not isinstance(found.get("last_epoch"), int):
+        return Part("scheduler", BROKEN, name, f"{name} is no scheduler's state: it has no `last_epoch`")
     rates = [rate for rate in found.get("_last_lr") or [] if isinstance(rate, (int, float))]
     if not all(map(math.isfinite, rates)):
         return Part("scheduler", BROKEN, name, f"{name}: its learning rate is not finite")
-    at = found.get("last_epoch")
-    if isinstance(at, int) and at != expected.step and not expected.fp16:
-        return Part("scheduler", DOUBTFUL, name, f"{name} is at step {at}, the checkpoint at {expected.step}")
+    at = found["last_epoch"]
+    by_metric = "num_bad_epochs" in found  # reduce_lr_on_plateau and greedy count evaluations
+    if at != expected.step and not expected.fp16 and not by_metric:
+        return Part("scheduler", STALE, name, f"{name} is at step {at}, the checkpoint at {expected.step}")
     return Part("scheduler", GOOD, name)
 
 
@@ -236,7 +127,7 @@ def _trainer_state(folder: Path, expected: Expected) -> Part:
         return Part("trainer_state", state, STATE, str(reason))
     step = found.get("global_step") if isinstance(found, dict) else None
     if step != expected.step:
-        return Part("trainer_state", BROKEN, STATE, f"{STATE} is of step {step}, not {expected.step}")
+        return Part("trainer_state", BROKEN, STATE, f"{STATE} is of step {step!r}, not {expected.step}")
     return Part("trainer_state", GOOD, STATE)
 
 

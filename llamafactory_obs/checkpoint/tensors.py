@@ -1,11 +1,14 @@
-"""The values in a checkpoint's weights: not finite, all zero in `lora_B`, equal to the base model's; one by one."""
+"""The values in a checkpoint's weights: not finite, all zero, equal to the base model's; one tensor at a time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..probe.complete import Incomplete, Proof
-from .resume_state import load_safely, tensors_in
+from .torch_file import load_safely, tensors_in
+
+#: peft begins with zeros there (`reset_lora_parameters`; OFT's skew-symmetric blocks)
+_ZERO_AT_FIRST = (".lora_B.", ".lora_embedding_A", ".oft_R.")
 
 
 @dataclass
@@ -15,13 +18,17 @@ class Values:
     Attributes:
         names: of all tensors.
         nonfinite: file -> names of the tensors with a NaN or an infinity.
-        lora_b: how many `lora_B` there are; `lora_b_zero`: how many of them are all zero.
+        lora_b: how many tensors begin as zeros (LoRA's B); `lora_b_zero`: how many of them are all zero.
+        zero: file -> names of other tensors of two dimensions or more that hold nothing but zeros.
+        matrices: how many others of two dimensions or more there are.
     """
 
     names: list[str] = field(default_factory=list)
     nonfinite: dict[str, list[str]] = field(default_factory=dict)
     lora_b: int = 0
     lora_b_zero: int = 0
+    zero: dict[str, list[str]] = field(default_factory=dict)
+    matrices: int = 0
 
 
 def read_values(folder: Path, proof: Proof) -> Values:
@@ -35,10 +42,24 @@ def read_values(folder: Path, proof: Proof) -> Values:
         values.names.append(name)
         if not _finite(tensor):
             values.nonfinite.setdefault(file, []).append(name)
-        if ".lora_B." in name or ".lora_embedding_B" in name:
+        if any(part in name for part in _ZERO_AT_FIRST):
             values.lora_b += 1
             values.lora_b_zero += not bool(tensor.any())
+        elif tensor.dim() > 1:
+            values.matrices += 1
+            if not bool(tensor.any()):
+                values.zero.setdefault(file, []).append(name)
     return values
+
+
+def zero_in(base: Path, names: list[str]) -> set[str]:
+    """Those of the names whose tensor is all zero in the base model, too.
+
+    Args:
+        base: folder of the base model, in safetensors.
+    """
+    held = dict(_names(base))
+    return {name for name in names if name in held and not bool(_read(base / held[name], name).any())}
 
 
 def changed_tensor(folder: Path, weights: tuple[str, ...], base: Path) -> str | None:

@@ -131,7 +131,8 @@ class _Flight:
         from .rehearsal.smoke import run_smoke
 
         run = run_smoke(self.config, folder, say=self.say)
-        self.found.notes["smoke"] = [f"10 steps took {run.seconds:.0f} s; log: {run.log}"]
+        took = f"10 steps took {run.seconds:.0f} s" if run.exit_code == 0 else f"ended with exit code {run.exit_code}"
+        self.found.notes["smoke"] = [f"the smoke run: {took}; log: {run.log}"]
 
     def _baseline(self) -> dict:
         from .baseline.gate import baseline_gate
@@ -150,7 +151,8 @@ class _Flight:
         from .memory.estimate import estimate
 
         with contextlib.suppress(ConfigError):
-            return estimate(self.config, longest_tokens=self.longest).total_gib
+            made = estimate(self.config, longest_tokens=self.longest)
+            return made.total_gib if made.complete else None
         return None
 
 

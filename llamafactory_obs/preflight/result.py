@@ -43,12 +43,20 @@ def gate_status(checks: list[Check]) -> str:
 
 
 def as_gate(name: str, checks: list[Check]) -> dict:
-    """`{"name", "status", "checks": [...], "fix"}` as in the contract; `fix` is that of the gravest check."""
-    order = sorted((c for c in checks if c.status in (ERROR, FAIL)), key=lambda c: (c.status == FAIL, c.confirmable))
-    fixes = [check.fix for check in order if check.fix]
+    """`{"name", "status", "checks": [...], "fix"}` as in the contract.
+
+    `fix`: the cure of what failed, then of what could not be judged; where there are several, each in a line of its own
+    after the name of its check.
+    """
+    order = sorted((c for c in checks if c.status in (ERROR, FAIL)), key=lambda c: (c.status == ERROR, c.confirmable))
+    cures = {}
+    for check in order:
+        if check.fix:
+            cures.setdefault(check.fix, []).append(check.name)
+    lines = [f"{', '.join(names)}: {fix}" if len(cures) > 1 else fix for fix, names in cures.items()]
     return {
         "name": name,
         "status": gate_status(checks),
         "checks": [check.as_dict() for check in checks],
-        "fix": fixes[0] if fixes else "",
+        "fix": "\n".join(lines),
     }

@@ -13,6 +13,7 @@ from ..errors import ConfigError
 from ..plugin import config as plug
 from ..settings import Settings
 from .signals import signals_raise
+from .value_types import check_value_types
 
 #: keys that need the training machine, or would write or report somewhere; none of them changes a token or a label
 _MACHINE = (
@@ -38,25 +39,36 @@ class RunConfig:
 
     Attributes:
         path: its file.
-        given: all keys but our two, overrides applied.
+        given: all keys but our two, overrides applied; a `~` of `output_dir` expanded, as transformers does.
         settings: our `obs:` block.
         callbacks: our `callbacks:` list as it stands there; empty where there is none.
+        overrides: `key=value` of the call.
+        ours: which of our two keys are there, be they empty.
     """
 
     path: Path
     given: dict
     settings: Settings
     callbacks: tuple = ()
+    overrides: tuple[str, ...] = ()
+    ours: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> list[str]:
+        """The words of a command line that name this config again."""
+        return [str(self.path), *self.overrides]
 
     def options_of(self, callback: str) -> dict | None:
-        """The options that `callbacks:` gives to one of ours by its short name; None where it is not listed."""
+        """The options that `callbacks:` gives to one of ours by its short name; None where it is not listed.
+
+        Options that are no mapping count as none here: `ahead/watched.py` says that the training refuses them.
+        """
         for entry in self.callbacks:
             if entry == callback:
                 return {}
-            if isinstance(entry, dict) and callback in entry:
-                return dict(entry[callback] or {})
-            if isinstance(entry, dict) and entry.get("name") == callback:
-                return dict(entry.get("args") or {})
+            if isinstance(entry, dict) and (callback in entry or entry.get("name") == callback):
+                options = entry[callback] if callback in entry else entry.get("args")
+                return dict(options) if isinstance(options, dict) else {}
         return None
 
 
@@ -97,9 +109,13 @@ def read_run_config(path: Path, overrides: list[str] | tuple[str, ...] = ()) -> 
     if not isinstance(given, dict) or not given:
         raise ConfigError(f"{path} must hold one mapping of keys and values")
     rest, ours = plug.split(given)
-    callbacks = ours.get("callbacks") or ()
-    listed = callbacks if isinstance(callbacks, (list, tuple)) else (callbacks,)
-    return RunConfig(path, rest, Settings.parse(ours.get("obs")), tuple(listed))
+    if isinstance(rest.get("output_dir"), str):
+        rest["output_dir"] = os.path.expanduser(rest["output_dir"])
+    callbacks = ours.get("callbacks")
+    if callbacks is not None and not isinstance(callbacks, (list, str)):
+        raise ConfigError(f"{path}: callbacks: must be a list, got {type(callbacks).__name__} {callbacks!r}")
+    listed = callbacks if isinstance(callbacks, list) else [callbacks] if callbacks else []
+    return RunConfig(path, rest, Settings.parse(ours.get("obs")), tuple(listed), tuple(overrides), tuple(ours))
 
 
 @contextlib.contextmanager
@@ -113,8 +129,16 @@ def parsed(config: RunConfig) -> Iterator[Arguments]:
     """
     if os.environ.get("USE_V1", "").lower() in ("1", "true", "y"):
         raise ConfigError("USE_V1=1: LlamaFactory's v1 reads data in another way, which is not supported; unset USE_V1")
-    from llamafactory.hparams import get_train_args
+    from llamafactory.hparams import (
+        DataArguments,
+        FinetuningArguments,
+        ModelArguments,
+        TrainingArguments,
+        get_train_args,
+    )
 
+    classes = (ModelArguments, DataArguments, TrainingArguments, FinetuningArguments)
+    check_value_types(config.given, config.path, classes)
     given = {key: value for key, value in config.given.items() if key not in MACHINE}
     with signals_raise(), tempfile.TemporaryDirectory(prefix="llamafactory-obs-") as folder, quiet():
         given |= {"output_dir": folder, "overwrite_output_dir": True, "report_to": "none", "use_cpu": True}

@@ -1,5 +1,7 @@
 """The three gates on one screen: green or red, the failing check with its number, the wanted number and the cure."""
 
+import re
+
 from rich.console import Console
 from rich.text import Text
 
@@ -29,15 +31,17 @@ def show(found: Preflight, command: str, console: Console, every: bool = False) 
     """
     for number, gate in enumerate(found.gates, 1):
         word, style = _WORD[gate["status"]], _STYLE[gate["status"]]
-        judged = " (could not be judged)" if gate["status"] == ERROR else ""
+        title = {FAIL: "wanted: ", ERROR: "could not be judged; wanted: "}.get(gate["status"], "") + _TITLE[
+            gate["name"]
+        ]
         place = GATES.index(gate["name"]) + 1
         line = Text(f" {place} {gate['name']:<9}") + Text(f"{word:<8}", style=style)
-        console.print(Text("\n" if number > 1 else "") + line + Text(f"{_TITLE[gate['name']]}{judged}"), soft_wrap=True)
+        console.print(Text("\n" if number > 1 else "") + line + Text(title), soft_wrap=True)
         _show_checks(gate, console, every)
         for note in found.notes.get(gate["name"], ()):
             _line("i", "dim", note, console)
-        if gate["fix"]:
-            _line("→", "bold", gate["fix"], console)
+        for cure in gate["fix"].splitlines():
+            _line("→", "bold", cure, console)
     console.print()
     console.print(_verdict(found, command), soft_wrap=True)
 
@@ -51,9 +55,12 @@ def _show_checks(gate: dict, console: Console, every: bool) -> None:
     passed = [check["name"] for check in quiet if check["status"] == PASS]
     if passed:
         _line(*_MARK[PASS], f"{len(passed)} more in order: {', '.join(passed)}", console)
+    skipped: dict[str, list[str]] = {}
     for check in quiet:
         if check["status"] == SKIPPED:
-            _line(*_MARK[SKIPPED], f"{check['name']}: {check['detail']}", console)
+            skipped.setdefault(check["detail"], []).append(check["name"])
+    for detail, names in skipped.items():
+        _line(*_MARK[SKIPPED], f"{', '.join(names)}: {detail}", console)
 
 
 def _leads(check: dict) -> bool:
@@ -62,11 +69,16 @@ def _leads(check: dict) -> bool:
 
 def _wanted(check: dict) -> str:
     """The two numbers, where the line for people does not hold them already."""
-    if check["status"] not in (FAIL, ERROR) or check["want"] is None or check["value"] is None:
+    if check["status"] not in (FAIL, ERROR) or check["want"] is None:
         return ""
-    value, want = _number(check["value"]), _number(check["want"])
-    parts = [f"{name} {text}" for name, text in (("is", value), ("wanted", want)) if text not in check["detail"]]
+    value, want = "" if check["value"] is None else _number(check["value"]), _number(check["want"])
+    parts = [f"{name} {text}" for name, text in (("is", value), ("wanted", want)) if not _says(check["detail"], text)]
     return f" ({', '.join(parts)})" if parts else ""
+
+
+def _says(detail: str, text: str) -> bool:
+    """Does the line hold it as a word of its own, and not as a part of another number?"""
+    return re.search(rf"(?<![\w.]){re.escape(text)}(?!\w|\.\d)", detail) is not None
 
 
 def _number(value: object) -> str:
@@ -79,7 +91,7 @@ def _number(value: object) -> str:
 
 def _line(mark: str, style: str, text: str, console: Console) -> None:
     """A mark and its text; wrapped lines stand under the text."""
-    width = max(40, console.width - 6)
+    width = max(20, console.width - 6)
     lines = Text(text).wrap(console, width)
     for number, piece in enumerate(lines):
         lead = Text(f"   {mark} ", style=style) if number == 0 else Text("     ")
@@ -89,7 +101,8 @@ def _line(mark: str, style: str, text: str, console: Console) -> None:
 def _verdict(found: Preflight, command: str) -> Text:
     red = [gate["name"] for gate in found.gates if gate["status"] in (FAIL, ERROR)]
     if red:
-        return Text("not ready: ", style="bold red") + Text(f"{red[0]} first; the order of the gates is fixed")
+        order = f"; the order of the gates is fixed, then {', '.join(red[1:])}" if red[1:] else ""
+        return Text("not ready: ", style="bold red") + Text(f"{red[0]} first{order}")
     missing = [name for name in GATES if name not in [gate["name"] for gate in found.gates]]
     if missing:
         return Text("green so far; ", style="bold green") + Text(f"not asked: {', '.join(missing)}")

@@ -92,7 +92,7 @@ class Incomplete(Exception):
 
 
 class Vanished(Incomplete):
-    """It was deleted while it was looked at."""
+    """Deleted while it was looked at."""
 
 
 def prove(folder: Path, step: int | None, at_rest: bool = False) -> Proof:

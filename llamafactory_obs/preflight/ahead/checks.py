@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from ...errors import ConfigError
-from ..result import ERROR, FAIL, PASS, Check
+from ..result import FAIL, PASS, Check
 from ..run_config import RunConfig, parsed
 from .adapter import check_adapter
 from .disk import check_disk
 from .effective import Effective
 from .evaluation import check_evaluation
+from .guarded import guarded
 from .log_interval import check_logging
 from .output_dir import check_output_dir
 from .saves import check_saves
@@ -45,18 +45,7 @@ def ahead_checks(config: RunConfig, *, endpoint: str | None = None, train_rows: 
             "workers": lambda: check_workers(run),
             "saved_template": lambda: check_saved_template(run),
         }
-        return [check for name, judge in groups.items() for check in _guarded(name, judge)]
-
-
-def _guarded(name: str, judge: Callable[[], list[Check]]) -> list[Check]:
-    """The checks, or one that says why they could not be made: what fails here must not hide the others."""
-    try:
-        return judge()
-    except ConfigError as error:
-        return [Check(name, ERROR, None, None, f"could not be judged: {error}")]
-    except Exception as error:
-        why = " ".join(f"{type(error).__name__}: {error}".split())
-        return [Check(name, ERROR, None, None, f"could not be judged: {why}")]
+        return [check for name, judge in groups.items() for check in guarded(name, judge)]
 
 
 def _do_train(run: Effective) -> Check:

@@ -89,11 +89,21 @@ class Effective:
         (`Trainer.set_initial_training_values`); packing joins rows, then it is an upper bound."""
         if self.get("max_steps") > 0:
             return self.get("max_steps")
+        per_epoch = self.steps_per_epoch
+        return None if per_epoch is None else math.ceil(self.get("num_train_epochs") * per_epoch)
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Optimizer steps of one pass over the rows; None where the rows are not known."""
         if self.train_rows is None:
             return None
         batches = math.ceil(self.train_rows / (self.get("per_device_train_batch_size") * self.processes))
-        per_epoch = max(math.ceil(batches / self.get("gradient_accumulation_steps")), 1)
-        return math.ceil(self.get("num_train_epochs") * per_epoch)
+        return max(math.ceil(batches / self.get("gradient_accumulation_steps")), 1)
+
+    @property
+    def packs(self) -> bool:
+        """Are rows joined, so that there are fewer sequences than rows?"""
+        return bool(self.get("packing") or self.get("neat_packing"))
 
     @property
     def steps_text(self) -> str:
@@ -101,7 +111,7 @@ class Effective:
         total = self.total_steps
         if total is None or self.get("max_steps") > 0:
             return f"{total} steps"
-        packed = "at most " if self.get("packing") or self.get("neat_packing") else ""
+        packed = "at most " if self.packs else ""
         return f"{packed}{total} steps ({self.train_rows} rows, {self.batch} a step)"
 
     @property

@@ -22,5 +22,9 @@ def check_evaluation(run: Effective) -> list[Check]:
     if strategy == "steps" and total is not None and every is not None and every > total:
         text = f"eval_steps {every} in {run.steps_text}: not one evaluation before the end; {_WHY}"
         return [Check(name, WARN, every, total, text, f"eval_steps: {max(total // 7, 1)}")]
-    when = {"steps": f"every {every} steps", "epoch": "after each epoch"}.get(strategy, strategy)
+    if strategy == "steps" and total is not None and run.get("eval_delay") > total:
+        text = f"eval_delay {run.get('eval_delay'):g} in {run.steps_text}: not one evaluation; {_WHY}"
+        return [Check(name, WARN, run.get("eval_delay"), total, text, "eval_delay: 0")]
+    often = f"every {every} steps" if every is not None else f"every {run.get('eval_steps')} of the run"
+    when = {"steps": often, "epoch": "after each epoch"}.get(strategy, strategy)
     return [Check(name, PASS, what, None, f"{what} is evaluated {when}")]

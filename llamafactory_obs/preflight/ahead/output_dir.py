@@ -1,17 +1,27 @@
 """`output_dir`: what will happen to the folder, in words; and for a resume, whether it continues the run."""
 
+import os
 from pathlib import Path
 
 from ...probe.complete import prove
 from ..result import FAIL, PASS, WARN, Check
 from .effective import Effective
+from .guarded import guarded
 from .resume_changes import check_changes
 from .resume_state import check_state, is_sharded
 from .start import LOG, Start, how_it_starts
 
 
 def check_output_dir(run: Effective) -> list[Check]:
-    """`output_dir`, and for a resume `resume_state`, `resume_rng`, `resume_keys`, `resume_left`."""
+    """`output_dir`, and for a resume `resume_state`, `resume_rng`, `resume_keys`, `resume_left`.
+
+    What the checkpoint's own files say may be odd in ways that nobody has thought of: then that group is an error, and
+    `output_dir` is told all the same.
+    """
+    why = no_folder(run.output_dir)
+    if why:
+        text = f"output_dir: {why}: the training ends at its first save, or before"
+        return [Check("output_dir", FAIL, str(run.output_dir), None, text, "another output_dir, or repair this one")]
     start = how_it_starts(run)
     if start.kind == "refused":
         return [_refused(run, start)]
@@ -20,13 +30,29 @@ def check_output_dir(run: Effective) -> list[Check]:
     why = flaw(start.checkpoint)
     if why:
         return [_broken(run, start, why)]
-    return [_resumes(run, start), *check_state(run, start.checkpoint), *check_changes(run, start.checkpoint)]
+    state = guarded("resume_state", lambda: check_state(run, start.checkpoint))
+    return [_resumes(run, start), *state, *guarded("resume_keys", lambda: check_changes(run, start.checkpoint))]
+
+
+def no_folder(output: Path) -> str:
+    """Why nothing can be saved in a folder that may not exist yet; "" where it can. Nothing is written to find out."""
+    try:
+        there = next(one for one in (output.absolute(), *output.absolute().parents) if os.path.lexists(one))
+        if not there.is_dir():
+            return f"{there} is {'a link to nothing' if there.is_symlink() and not there.exists() else 'not a folder'}"
+        if os.statvfs(there).f_flag & os.ST_RDONLY:
+            return f"{there} is on a file system that is mounted read-only"
+    except OSError as error:
+        return f"{output} cannot be looked at: {error.strerror}"
+    if not os.access(there, os.W_OK | os.X_OK | os.R_OK):
+        return f"no right to read and write in {there}"
+    return ""
 
 
 def step_of(folder: Path) -> int | None:
     """N of `checkpoint-N`, None for a folder of another name."""
     kind, dash, number = folder.name.partition("-")
-    return int(number) if kind == "checkpoint" and dash and number.isdigit() else None
+    return int(number) if kind == "checkpoint" and dash and number.isdecimal() else None
 
 
 def flaw(checkpoint: Path) -> str:

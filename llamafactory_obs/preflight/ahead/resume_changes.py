@@ -145,10 +145,10 @@ def base_rates(checkpoint: Path) -> list[float]:
 def whole_run(run: Effective, state: dict, changes: Changes) -> tuple[int | None, str]:
     """Steps that the resumed run will have in all, and what that rests on; None where that is not known.
 
-    Where the rows were not counted, an epoch has as many steps as the checkpoint's state says, unless data or batch
-    have changed since.
+    Where the rows were not counted, or are packed into fewer sequences, an epoch has as many steps as the checkpoint's
+    state says, unless data or batch have changed since.
     """
-    if run.total_steps is not None:
+    if run.total_steps is not None and (run.get("max_steps") > 0 or not run.packs):
         return run.total_steps, ""
     step, epoch = state["global_step"], state.get("epoch")
     if not epoch or set(changes) & {*ROWS, *DATA}:

@@ -26,7 +26,7 @@ def lost_steps(run: Effective) -> int | None:
     if kind == "steps":
         return run.interval("save_steps")
     if kind == "epoch":
-        return None if total is None else math.ceil(total / max(run.get("num_train_epochs"), 1))
+        return run.steps_per_epoch
     if kind == "best":
         return run.interval("eval_steps") if run.word("eval_strategy") == "steps" else None
     return total
@@ -37,9 +37,18 @@ def number_of_saves(run: Effective) -> int | None:
     kind, total, every = run.word("save_strategy"), run.total_steps, lost_steps(run)
     if kind == "no":
         return 0
+    if _at_the_end_only(run):
+        return 1
     if kind == "epoch" and run.get("max_steps") <= 0:
         return math.ceil(run.get("num_train_epochs"))
+    if kind == "steps" and total is None and run.get("save_steps") < 1:
+        return math.ceil(1 / run.get("save_steps"))
     return None if total is None or every is None else math.ceil(total / every)
+
+
+def _at_the_end_only(run: Effective) -> bool:
+    """transformers never saves on the way with `save_steps: 0`, and takes a negative one."""
+    return run.word("save_strategy") == "steps" and run.get("save_steps") <= 0
 
 
 def _interval(run: Effective) -> Check:
@@ -50,23 +59,35 @@ def _interval(run: Effective) -> Check:
         text = "save_strategy: no; nothing is saved before the end, an interruption loses the whole run"
         return Check(name, WARN if run.is_short else FAIL, 0, WANTED_SAVES, text, fix)
     default = "" if run.given("save_steps") or kind != "steps" else f" (not set: the default, {run.get('save_steps')})"
-    how = {"steps": f"a checkpoint every {every} steps{default}", "epoch": "a checkpoint after each epoch"}.get(
-        kind, "a checkpoint after each evaluation that is the best so far"
-    )
+    how = _how(run, kind, every) + default
     if saves is None:
+        unknown = f"{how}; how many that are is not known: the rows are not counted here"
         if kind == "steps" and default:
-            text = f"save_steps is not set: {how}; how many steps the run has is not known"
+            text = f"save_steps is not set: {unknown}"
             return Check(name, WARN, run.get("save_steps"), None, text, "set save_steps to a sixth of the run or less")
-        return Check(name, PASS, every, None, f"{how}; how many steps the run has is not known here")
+        return Check(name, SKIPPED, every, None, unknown)
     lost = total if saves <= 1 else every
     text = f"{how}, {saves} in {run.steps_text}" if total is not None else f"{how}, {saves} in all"
     if saves >= WANTED_SAVES or run.is_short:
         return Check(name, PASS, saves, WANTED_SAVES, text)
     if saves <= 1:
-        text = f"{how}: the first in {run.steps_text} is at its end, an interruption loses the whole run"
+        where = f"the first in {run.steps_text}" if total is not None else "the first"
+        text = f"{how}: {where} is at its end, an interruption loses the whole run"
         return Check(name, FAIL, saves, WANTED_SAVES, text, fix)
-    costs = f"up to {lost} steps" if lost is not None else "up to a whole epoch"
+    part = "a whole epoch" if kind == "epoch" else f"1/{saves} of it"
+    costs = f"up to {lost} steps" if lost is not None else f"up to {part}"
     return Check(name, WARN, saves, WANTED_SAVES, f"{text}: an interruption loses {costs}", fix)
+
+
+def _how(run: Effective, kind: str, every: int | None) -> str:
+    if _at_the_end_only(run):
+        return f"save_steps: {run.get('save_steps'):g}: no checkpoint on the way"
+    if kind == "steps":
+        share = f"{run.get('save_steps'):g} of the run"
+        return f"a checkpoint every {f'{every} steps' if every is not None else share}"
+    if kind == "epoch":
+        return "a checkpoint after each epoch"
+    return "a checkpoint after each evaluation that is the best so far"
 
 
 def _fix(total: int | None) -> str:

@@ -2,9 +2,9 @@
 
 import contextlib
 import importlib
-import importlib.util
 import io
 
+from ...plugin.names import did_you_mean
 from ...plugin.tracker_project import ARGUMENTS, LLAMAFACTORYS, VARIABLES, said
 from ..result import FAIL, PASS, SKIPPED, WARN, Check
 from .effective import Effective
@@ -12,17 +12,28 @@ from .run_name import last_run, suggested_run_name
 
 #: projects of LlamaFactory or transformers where nobody names one; the others take their own
 _DEFAULTS = {"wandb": repr(LLAMAFACTORYS), "clearml": "'HuggingFace Transformers'"}
+#: where transformers' question for a package is not called by the name under `report_to:`
+_AVAILABLE = {"azure_ml": "is_azureml_available", "comet_ml": "is_comet_available", "flyte": "is_flytekit_available"}
+#: and where the package is not
+_PACKAGE = {"azure_ml": "azureml-core", "flyte": "flytekit"}
+#: LlamaFactory 0.9.5, `hparams/parser.py`
+_PPO = ("wandb", "tensorboard", "trackio")
+#: the integrations of transformers 5.6.0 that read `run_name`; TensorBoard's folder is named by time and machine
+_NAMED = {"wandb", "trackio", "comet_ml", "mlflow", "dagshub", "swanlab"}
 
 
 def trackers(run: Effective) -> list[str]:
-    """What `report_to` names, `all` resolved as transformers does; `[]` for none (its default)."""
+    """What `report_to` names, `all` resolved as transformers does; `[]` for none (its default).
+
+    transformers 5.6.0 takes `none` and `all` alone only; any other value, also an empty one, it looks up as it stands.
+    """
     value = run.get("report_to")
-    names = [value] if isinstance(value, str) else list(value or [])
+    names = value if isinstance(value, list) else [value]
     if names == ["all"]:
         from transformers.integrations import get_available_reporting_integrations
 
         return get_available_reporting_integrations()
-    return [name for name in names if name != "none"]
+    return [] if names == ["none"] else list(names)
 
 
 def check_tracker(run: Effective) -> list[Check]:
@@ -35,6 +46,9 @@ def check_tracker(run: Effective) -> list[Check]:
         checks.append(_project(run, "use_swanlab", run.get("swanlab_project")))
     if not checks:
         return [_none(run), Check("run_name", SKIPPED, run.get("run_name"), None, f"no tracker; {_suggestion(run)}")]
+    if not run.get("use_swanlab") and not _NAMED & {str(name) for name in names}:
+        text = f"{', '.join(map(str, names))} does not read run_name; {_suggestion(run)}"
+        return [*checks, Check("run_name", SKIPPED, run.get("run_name"), None, text)]
     return [*checks, _name(run, names)]
 
 
@@ -47,16 +61,36 @@ def _none(run: Effective) -> Check:
 
 
 def _one(run: Effective, name: str) -> Check:
+    refused = _refused(run, name)
+    if refused is not None:
+        return refused
     if name == "swanlab":
         return _swanlab(run)
-    if name in ("wandb", "mlflow", "trackio", "comet_ml", "clearml") and importlib.util.find_spec(name) is None:
-        text = f"report_to: {name}, which is not installed here: the Trainer refuses to start"
-        return Check("tracker", FAIL, name, None, text, f"pip install {name}, or another report_to")
     if name in VARIABLES:
         return _project(run, name, said(name))
     if name in ARGUMENTS:
         return _project(run, name, run.get(ARGUMENTS[name]))
     return Check("tracker", PASS, name, None, f"report_to: {name}")
+
+
+def _refused(run: Effective, name: object) -> Check | None:
+    """A name that the Trainer does not know, a package that is not here, a stage that takes few; None for none."""
+    from transformers import integrations
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+    if not isinstance(name, str) or name not in INTEGRATION_TO_CALLBACK:
+        known = sorted(INTEGRATION_TO_CALLBACK)
+        hint = did_you_mean(str(name).lower(), known)
+        text = f"report_to: transformers knows no tracker {name!r}, the training ends at its start{hint}"
+        return Check("tracker", FAIL, name, known, text, "report_to: none, or a list of what transformers knows")
+    if run.get("stage") == "ppo" and name not in _PPO:
+        text = f"report_to: LlamaFactory refuses {name} with stage: ppo"
+        return Check("tracker", FAIL, name, list(_PPO), text, f"report_to: one of {', '.join(_PPO)}")
+    available = getattr(integrations, _AVAILABLE.get(name, f"is_{name}_available"))
+    if name != "swanlab" and not available():
+        text = f"report_to: {name}, which is not installed here: the Trainer refuses to start"
+        return Check("tracker", FAIL, name, None, text, f"pip install {_PACKAGE.get(name, name)}, or another report_to")
+    return None
 
 
 def _project(run: Effective, name: str, now: str | None) -> Check:

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from ...errors import ConfigError
 from ...plugin.entries import parse_entries
 from ...plugin.patches import check_early_stopping
-from ...settings import Settings
 from ..result import FAIL, PASS, SKIPPED, WARN, Check
 from .effective import Effective
 
@@ -36,23 +35,25 @@ def _extra_keys(run: Effective) -> list[Check]:
 
 
 def _loaded(run: Effective) -> Check:
-    name = "obs_loaded"
-    if not run.config.callbacks:
-        asked = "obs: is given, but " if run.config.settings != Settings() else ""
-        text = f"{asked}no `callbacks:`: nothing will be recorded"
-        fix = "callbacks: [grad_norm_spike, layer_norms, label_mask, vram]"
-        return Check(name, WARN, 0, 1, text, fix)
+    name, number = "obs_loaded", len(run.config.callbacks)
+    nothing = "no `callbacks:`: nothing will be recorded"
+    fix = "callbacks: [grad_norm_spike, layer_norms, label_mask, vram]"
+    if not run.config.ours:
+        return Check(name, WARN, 0, 1, nothing, fix)
     from ...doctor import examine
 
     found = examine()
-    if found["live"]:
-        text = f"the plug is live here: `llamafactory-cli train` honours {len(run.config.callbacks)} callbacks"
+    if found["live"] and number:
+        text = f"the plug is live here: `llamafactory-cli train` honours {number} callbacks"
         return Check(name, PASS, True, True, text)
+    if found["live"]:
+        return Check(name, WARN, 0, 1, f"`{run.config.ours[0]}:` is given, but {nothing}", fix)
     reason = found["reasons"][0] if found["reasons"] else {"what": "for no reason known here", "fix": ""}
+    keys = " and ".join(f"`{key}:`" for key in run.config.ours)
     then = (
-        "ALLOW_EXTRA_ARGS=1 makes LlamaFactory ignore `callbacks:`: the run would go on unwatched, without a word"
+        f"ALLOW_EXTRA_ARGS=1 makes LlamaFactory ignore {keys}: the run would go on unwatched, without a word"
         if _extra_allowed()
-        else "LlamaFactory will refuse `callbacks:` as an unknown key"
+        else f"LlamaFactory will refuse {keys} as unknown"
     )
     text = f"observability is asked for and not loaded: {reason['what']}. {then}"
     return Check(name, FAIL, False, True, text, f"{reason['fix'] or 'llamafactory-obs doctor'}; doctor tells more")

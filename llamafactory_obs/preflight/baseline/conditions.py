@@ -56,6 +56,11 @@ def renderer_of(base: BaseModel, facts: RunFacts) -> Renderer:
         text = f"the config names no template, and {base.name} has no chat template; set template"
         raise ConfigError(text) from None
     except Exception as error:  # whatever transformers raises for a folder that is none of its own
+        if base.folder is None:
+            get = f"correct model_name_or_path, or hf download {base.name}"
+            raise ConfigError(
+                f"{base.name} is neither a folder nor on this machine, nor can it be fetched; {get}"
+            ) from None
         said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise ConfigError(f"the tokenizer of {base.name} cannot be loaded: {said}") from None
 

@@ -135,7 +135,14 @@ def _template(old: dict, base: BaseModel, facts: RunFacts, suite: Suite, same_su
         with quiet():
             new = rendering_of(renderer_of(base, facts), facts, suite)
     except ConfigError as error:
-        return Check("template", ERROR, old.get("key"), None, f"could not be judged: {error}", "correct the template")
+        return Check(
+            "template",
+            ERROR,
+            old.get("key"),
+            None,
+            f"could not be judged: {error}",
+            "correct template or model_name_or_path",
+        )
     return compare.check_template(old, new, same_suite, fix)
 
 
@@ -148,7 +155,7 @@ def _by_hand(path: Path, command: str) -> BaselineReport:
     except FileNotFoundError:
         return failed(f"no baseline: the table {path} is missing", f"fill it in, or measure: {command}")
     except OSError as error:
-        return failed(f"{path} cannot be read: {error.strerror}", "make it readable")
+        return failed(f"{path} cannot be read: {error.strerror}", "name a file that can be read")
     except ValueError as error:
         return failed(f"{path}: {error}", f"one row or column each for {', '.join(LAYERS)}, or measure: {command}")
     shown = ", ".join(f"{layer} {table.scores[layer]['text']}" for layer in LAYERS if layer in table.scores)
@@ -168,7 +175,7 @@ def _by_hand(path: Path, command: str) -> BaselineReport:
 
 def _command(config: RunConfig, suite: Path | None, evidence: Path | None, endpoint: str | None) -> str:
     """The line that measures what this gate wants."""
-    words = ["llamafactory-obs", "baseline", str(config.path)]
+    words = ["llamafactory-obs", "baseline", *config.words]
     words += ["--suite", str(suite)] if suite else []
     words += ["--endpoint", endpoint] if endpoint else []
     words += ["--out", str(evidence)] if evidence and recorded.is_record(evidence) else []

@@ -95,11 +95,12 @@ def _backend(base: BaseModel, facts: RunFacts, options: Options, endpoint: Endpo
     choice = choose(options.backend, endpoint.url, named, base.source, options.device, facts.quantized, False)
     backend = choice.backend
     if backend.name == "vllm":
-        same, why = serves(backend, base)
+        same, why, by_files = serves(backend, base)
         if not same:
             backend.close()
             if named or options.backend == "vllm":
-                cure = f"serve {base.name}; if it is the same model, with --served-model-name {base.name}"
+                cure = f"serve {base.name}"
+                cure += "" if by_files else f"; if it is the same model, with --served-model-name {base.name}"
                 raise ConfigError(f"{backend.endpoint}: {why}; {cure}, or --backend local")
             view.say(f"{backend.endpoint} is not asked: {why}", "warn")
             backend = make_local(base.source, options.device, why, facts.quantized)

@@ -6,13 +6,16 @@ from pathlib import Path
 from ...identity.files import sha256_file
 from ...identity.model import WEIGHTS, find_folder
 from ...probe.backends.vllm import VllmServer
+from ...probe.complete import Incomplete, read_header
 from .base_model import BaseModel
 
+#: bytes
+_PIECE = 4096
 _SNAPSHOT = re.compile(r"models--([^/]+)/snapshots/[0-9a-f]{40}")
 
 
-def serves(server: VllmServer, base: BaseModel) -> tuple[bool, str]:
-    """Whether it is the same model, and how that is known, one line.
+def serves(server: VllmServer, base: BaseModel) -> tuple[bool, str, bool]:
+    """Whether it is the same model, how that is known (one line), and whether files were compared.
 
     A folder that both can see is compared by its files; else the names decide: a hub name whole, a path by its last
     part or by the name that the server gives it (`--served-model-name`).
@@ -22,20 +25,58 @@ def serves(server: VllmServer, base: BaseModel) -> tuple[bool, str]:
     here = find_folder(server.root, None, None)
     if here is not None and base.folder is not None:
         if here.samefile(base.folder):
-            return True, f"{said}, which is the config's base model"
-        if _sizes(here) == _sizes(base.folder):
-            return True, f"{said}, whose config.json and sizes of weights are those of {base.name}"
-        return False, f"{said}, {wanted}"
+            return True, f"{said}, which is the config's base model", True
+        try:
+            why = differs(here, base.folder)
+        except OSError as error:
+            why = f"whether it is the same cannot be told, {error.filename} cannot be read: {error.strerror}"
+        if not why:
+            return True, f"{said}, whose config.json and weights are those of {base.name}", True
+        return False, f"{said}, {wanted}: {why}", True
     for name in (server.root, server.base):
         if _same_name(name, base.name):
-            return True, f"{said}, the config's base model by its name (its files cannot be compared from here)"
-    return False, f"{said}, {wanted}"
+            return True, f"{said}, the config's base model by its name (its files cannot be compared from here)", False
+    return False, f"{said}, {wanted}", False
 
 
-def _sizes(folder: Path) -> tuple:
+def differs(one: Path, other: Path) -> str:
+    """In what two folders of a model differ, "" where in nothing that is looked at.
+
+    Of safetensors files the header and the first and last 4 KiB of each tensor are read: a tuned copy of a model has
+    the base model's sizes and often its config.json, but no tensor that was trained keeps 2048 values of it. Other
+    files are read whole.
+    """
+    if _config(one) != _config(other):
+        return "another config.json"
+    files = [{file.name: file for file in folder.iterdir() if WEIGHTS.fullmatch(file.name)} for folder in (one, other)]
+    if {name: file.stat().st_size for name, file in files[0].items()} != {
+        name: file.stat().st_size for name, file in files[1].items()
+    }:
+        return "other weight files, by name or size"
+    return next(
+        (f"other weights in {name}" for name in files[0] if _sample(files[0][name]) != _sample(files[1][name])), ""
+    )
+
+
+def _config(folder: Path) -> str | None:
     config = folder / "config.json"
-    weights = {one.name: one.stat().st_size for one in folder.iterdir() if WEIGHTS.fullmatch(one.name)}
-    return (sha256_file(config) if config.is_file() else None), weights
+    return sha256_file(config) if config.is_file() else None
+
+
+def _sample(file: Path) -> list | str:
+    """The header and the ends of each tensor; the whole file's hash where it is no safetensors file."""
+    try:
+        first, header = read_header(file)
+    except Incomplete:
+        return sha256_file(file)
+    pieces: list = [header]
+    with open(file, "rb") as handle:
+        for name in sorted(header.keys() - {"__metadata__"}):
+            start, end = header[name]["data_offsets"]
+            for at in (start, max(start, end - _PIECE)):
+                handle.seek(first + at)
+                pieces.append(handle.read(min(_PIECE, end - at)))
+    return pieces
 
 
 def _same_name(one: str, other: str) -> bool:

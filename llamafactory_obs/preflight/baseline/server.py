@@ -69,7 +69,9 @@ def _away(endpoint: Endpoint, why: str) -> Check:
     if not endpoint.named_by:
         return Check("server", SKIPPED, None, None, f"no vLLM endpoint is named, and at the default: {why}")
     text = f"{why} (named by {endpoint.named_by})"
-    fix = "start vLLM and wait until it answers, or correct the endpoint" + (
+    cures = {"wants a key": "export VLLM_API_KEY, the key that vLLM was started with", "no URL": "correct the endpoint"}
+    cure = next((cure for said, cure in cures.items() if said in why), "")
+    fix = (cure or "start vLLM and wait until it answers, or correct the endpoint") + (
         "" if endpoint.named_by == "--endpoint" else "; without a server: probe: {backend: local}"
     )
     return Check("server", FAIL, None, "answers", text, fix)
@@ -91,10 +93,11 @@ def _answers(config: RunConfig, server: VllmServer) -> Check:
 
 
 def _model(server: VllmServer, base: BaseModel, endpoint: Endpoint) -> Check:
-    same, text = serves(server, base)
+    same, text, by_files = serves(server, base)
     if same:
         return Check("server_model", PASS, server.root, base.name, text)
-    fix = f"serve {base.name}, or name another endpoint; if it is the same model: --served-model-name {base.name}"
+    fix = f"serve {base.name}, or name another endpoint"
+    fix += "" if by_files else f"; if it is the same model: --served-model-name {base.name}"
     if endpoint.named_by or endpoint.probed:
         return Check("server_model", FAIL, server.root, base.name, text, fix)
     return Check("server_model", WARN, server.root, base.name, f"{text}; nothing here asks it", fix)

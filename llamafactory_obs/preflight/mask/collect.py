@@ -228,7 +228,7 @@ def _observe(dataset, observer, split: str, data_args, samples: int | None) -> S
         remove_columns=dataset.column_names,
         load_from_cache_file=False,
         new_fingerprint=uuid.uuid4().hex,  # else the tokenizer is pickled to make one
-        desc=f"Reading the mask ({split})",
+        desc=f"Reading rows ({split})",
     )
     if not len(result):
         return empty(split, "")
@@ -243,7 +243,7 @@ def _observe_stream(dataset, observer, split: str, batch_size: int, samples: int
 
     names, rows, found, kept = [], [], [], {}
     stream = dataset if samples is None else dataset.take(samples)
-    bar = tqdm(desc=f"Reading the mask ({split})", unit=" rows", total=samples)
+    bar = tqdm(desc=f"Reading rows ({split})", unit=" rows", total=samples)
     with bar:
         for batch in stream.iter(batch_size=batch_size):
             out = observer(batch)

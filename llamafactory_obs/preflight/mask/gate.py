@@ -1,5 +1,6 @@
 """Gate 2: run the pipeline, judge it, say why."""
 
+import shlex
 from dataclasses import dataclass, field
 
 from ..result import ERROR, FAIL, SKIPPED, WARN, Check, as_gate
@@ -194,7 +195,7 @@ def _offer(report: MaskReport, config: RunConfig, accept: bool) -> None:
         return
     shares = [one["share"] for one in report.splits if one["share"] is not None]
     if not accept:
-        report.confirm = f"llamafactory-obs preflight {config.path} --confirm mask"
+        report.confirm = shlex.join(["llamafactory-obs", "preflight", *config.words, "--confirm", "mask"])
         return
     low, high = confirm.around(min(shares))[0], confirm.around(max(shares))[1]
     names = tuple(check.name for check in open_ if check.name not in SHARES)

@@ -18,12 +18,14 @@ class Moment:
         moment: when it is.
         moving: bytes that come and go, gradients included.
         traced: the count it rests on; None where the model could not be run.
+        complete: False where something that may be the highest moment could not be counted; `notes` say what.
     """
 
     lines: list[tuple[str, int, str, dict]]
     moment: str
     moving: int
     traced: Traced | None
+    complete: bool
     notes: tuple[str, ...] = ()
 
 
@@ -45,6 +47,7 @@ def moments(built: Built, setup: Setup, gradients: int, step_bytes: int) -> Mome
     traced = _try(built, setup, notes, evaluation=False)
     lines, moment = _training(built, setup, traced, gradients, notes)
     training = sum(value for _, value, _, _ in lines)
+    complete = moment != UNKNOWN
     if step_bytes > training and moment != UNKNOWN:
         moment = "optimizer step"
         text = f"the optimizer's buffers, {step_bytes / 2**30:.2f} GiB, less the activations, which are gone by then"
@@ -53,12 +56,15 @@ def moments(built: Built, setup: Setup, gradients: int, step_bytes: int) -> Mome
     if setup.eval_batch and moment != UNKNOWN:
         held = _try(built, setup, notes, evaluation=True)
         more = held.peak_bytes - training - gradients if held else 0
+        # as many rows as in training need less: nothing is kept for a backward pass. But with liger only training
+        # does without logits
+        complete = held is not None or (setup.eval_batch <= setup.rows and not setup.liger)
         if more > 0:
             moment = "evaluation"
             text = f"a batch of {setup.eval_batch} rows, {held.peak_bytes / 2**30:.2f} GiB, above the training step"
             lines.append(("evaluation", more, text, {"eval_batch": setup.eval_batch}))
             training += more
-    return Moment(lines, moment, training + gradients, traced, tuple(notes))
+    return Moment(lines, moment, training + gradients, traced, complete, tuple(notes))
 
 
 def _try(built: Built, setup: Setup, notes: list[str], *, evaluation: bool) -> Traced | None:
@@ -72,7 +78,9 @@ def _try(built: Built, setup: Setup, notes: list[str], *, evaluation: bool) -> T
         return _TRACED[key]
     except Exception as error:  # a custom kernel or data-dependent code: fake tensors have no values
         what = "evaluation" if evaluation else "forward and backward"
-        notes.append(f"{what} cannot be traced ({type(error).__name__}: {' '.join(str(error).split())[:120]})")
+        notes.append(
+            f"not counted: {what} cannot be traced ({type(error).__name__}: {' '.join(str(error).split())[:120]})"
+        )
         return None
 
 

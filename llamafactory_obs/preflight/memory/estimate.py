@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field
 
 from ..run_config import RunConfig, parsed
-from .activations import UNKNOWN, moments
+from .activations import moments
 from .check import checked
 from .optimizer import states
 from .parameters import Built, build
@@ -49,6 +49,7 @@ class Estimate:
         setup: the keys it rests on.
         checked: independent counts beside the numbers used.
         notes: what is rough or not modelled.
+        complete: False where activations, or an evaluation that may be the highest moment, are left out.
     """
 
     lines: tuple[Line, ...]
@@ -63,11 +64,7 @@ class Estimate:
     setup: Setup
     checked: tuple[dict, ...] = ()
     notes: tuple[str, ...] = ()
-
-    @property
-    def complete(self) -> bool:
-        """False where the activations are left out, because the model can neither be run nor is of a known kind."""
-        return self.moment != UNKNOWN
+    complete: bool = True
 
     def line(self, name: str) -> Line | None:
         """The line of this name."""
@@ -120,6 +117,7 @@ def estimate(config: RunConfig, *, longest_tokens: int | None = None) -> Estimat
         setup=setup,
         checked=tuple(checked(built, setup, found.traced)),
         notes=tuple(dict.fromkeys(notes)),
+        complete=found.complete,
     )
 
 

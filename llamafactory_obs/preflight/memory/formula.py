@@ -84,6 +84,7 @@ def stored_bytes(shape: Shape, setup: Setup, *, full: bool) -> tuple[float, str]
         words = f"{each:,.0f} B"
     # the last norm keeps its input in fp32; in full training the normalised input and the head's 16-bit input too
     last = shape.hidden * (10 if full else 4)
-    mask = setup.rows * setup.length**2 if masked else 0
+    # SDPA makes a 16-bit mask of the batch's boolean one, in each layer
+    mask = setup.rows * setup.length**2 * (1 + (0 if setup.checkpointing else 2 * shape.layers)) if masked else 0
     total = tokens * (shape.layers * each + last) + mask
     return total, f"{tokens:,} tokens x ({shape.layers} layers x {words} + {last:,} B) + mask {mask:,} B"

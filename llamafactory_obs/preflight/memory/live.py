@@ -46,17 +46,19 @@ class Live(TorchDispatchMode):
         copy = func is torch.ops.aten._to_copy.default and _key(args[0]) in self._constant
         for tensor in _tensors(result):
             self.add(tensor, COPIES if copy else self._kind(tensor))
-        if not self._accumulates(func):
+        if not self._accumulates(func, args):
             self._look()
         return result
 
-    def _accumulates(self, func) -> bool:
+    def _accumulates(self, func, args) -> bool:
         """Two gradients of one tensor are added by the engine, in place where nobody else holds the first one.
 
         Under a dispatch mode it does not work in place (`can_accumulate_inplace` in torch/csrc/autograd/input_buffer):
         so the sum is looked at when the next operator comes, and the first one, if nobody else held it, is gone.
+        A view holds its base, so there the sum is new: the gradient of a weight that is head and embedding at once.
         """
-        return self.backward and func is torch.ops.aten.add.Tensor and not torch.is_grad_enabled()
+        adds = self.backward and func is torch.ops.aten.add.Tensor and not torch.is_grad_enabled()
+        return adds and not args[0]._is_view()
 
     def _look(self) -> None:
         if sum(self.now.values()) > sum(self.peaks[self._phase].values()):

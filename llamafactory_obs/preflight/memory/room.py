@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from ...errors import ConfigError
 from ...gpu.nvml import Nvml
+from ..card import limit_gib, margin_gib
 from ..run_config import RunConfig
 from .estimate import GIB, Estimate
 
-#: what is assumed of a card that nobody names and nobody sees
-DEFAULT_GIB, DEFAULT_MARGIN_GIB = 24.0, 1.0
+#: `others_source` where the figure is 0 because nobody could look
+NOBODY_LOOKED = "not known here: --beside GIB or --vllm-share S"
 FITS, CLOSE, TOO_LARGE, UNKNOWN = "fits", "close", "does not fit", "cannot be judged"
 
 
@@ -65,36 +65,20 @@ def room(
         vllm_share: vLLM's `--gpu-memory-utilization`, a share of the whole card, given by hand.
         world: cards that are used; of several the one with the least free memory counts.
         nvml: where the card is looked up; None asks the machine.
-
-    Raises:
-        ConfigError: more is held than the card has.
     """
-    options = config.options_of("vram") or {}
-    card = _fullest(nvml or Nvml(), world)
-    if config.settings.limit_gib is not None:
-        size, source = config.settings.limit_gib, "obs: limit_gib"
-    elif options.get("limit_gib") is not None:
-        size, source = float(options["limit_gib"]), "callbacks: vram: limit_gib"
-    elif card is not None:
-        size, source = card["total"] / GIB, "NVML"
-    else:
-        size, source = DEFAULT_GIB, "assumed; set obs: {limit_gib: N}"
+    nvml = nvml or Nvml()
+    card = _fullest(nvml, world)
+    size, source = limit_gib(config, nvml)  # of several cards, the first one
     whole = card["total"] / GIB if card is not None else size
     if beside_gib is not None or vllm_share is not None:
         parts = [f"--beside {beside_gib:g}"] if beside_gib is not None else []
         parts += [f"--vllm-share {vllm_share:g} of {whole:.1f} GiB"] if vllm_share is not None else []
         others, who = (beside_gib or 0.0) + (vllm_share or 0.0) * whole, " + ".join(parts)
     elif card is not None:
-        others, who = card["used"] / GIB, "in use now (NVML)"
+        others, who = card["used"] / GIB, "in use now, by NVML"
     else:
-        others, who = 0.0, "not known: no card here; --beside GIB or --vllm-share S"
-    if others >= size:
-        raise ConfigError(
-            f"other processes hold {others:.1f} GiB ({who}) of {size:.1f} GiB ({source}): nothing is left"
-        )
-    margin = config.settings.margin_gib
-    margin = margin if margin is not None else float(options.get("margin_gib", DEFAULT_MARGIN_GIB))
-    return Room(size, source, others, who, margin)
+        others, who = 0.0, NOBODY_LOOKED
+    return Room(size, source, others, who, margin_gib(config))
 
 
 def _fullest(nvml: Nvml, world: int) -> dict | None:

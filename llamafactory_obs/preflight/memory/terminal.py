@@ -15,23 +15,31 @@ _COLOUR = {FITS: "green", CLOSE: "yellow", TOO_LARGE: "bold red", UNKNOWN: "bold
 def show(estimate: Estimate, room: Room, cures: list[Remedy], compared: list[Comparison], console: Console) -> None:
     """Print all of it."""
     verdict = room.judge(estimate)
-    head = f"{estimate.parameters:,} parameters, {estimate.trainable:,} trained; {estimate.tokens:,} tokens at once"
-    console.print(Text("memory: ") + Text(verdict.upper(), style=_COLOUR[verdict]) + Text(f"  {head}"))
+    span = f"{estimate.low_gib:.1f} to {estimate.high_gib:.1f}"
+    least = "" if estimate.complete else "at least "
+    needs = f"needs {least}{estimate.total_gib:.1f} GiB ({span}), {room.free_gib:.1f} are free"
+    console.print(Text("memory: ") + Text(verdict.upper(), style=_COLOUR[verdict]) + Text(f"  {needs}"))
+    trained = f"{estimate.parameters:,} parameters, {estimate.trainable:,} of them trained"
+    console.print(Text(f"{trained}; {estimate.tokens:,} tokens in one forward pass"))
     table = Table(box=None, pad_edge=False)
     table.add_column("component", no_wrap=True)
     table.add_column("GiB", justify="right", no_wrap=True)
     table.add_column("how", style="dim")
     for line in estimate.lines:
         table.add_row(line.name, f"{line.gib:.2f}", Text(line.formula))
-    span = f"{estimate.low_gib:.1f} to {estimate.high_gib:.1f}; highest in: {estimate.moment}"
-    table.add_row(Text("total", style="bold"), Text(f"{estimate.total_gib:.2f}", style="bold"), Text(span))
+    moment = f"at the highest moment of a step: {estimate.moment}"
+    table.add_row(Text("total", style="bold"), Text(f"{estimate.total_gib:.2f}", style="bold"), Text(moment))
     console.print(table)
     console.print(Text(_card(room)))
+    if not compared:
+        console.print(
+            Text("an estimate, nothing is measured: --against DIR compares it with a run on a GPU", style="dim")
+        )
     for one in compared:
         row = f" (longest row {one.tokens} tokens)" if one.tokens else ""
         console.print(Text("measured: ", style="bold") + Text(f"{one}{row}"))
     for check in estimate.checked:
-        text = f"checked: {check['what']}: {check['off']:+.1%} by formula against the traced count"
+        text = f"cross-check: {check['what']}: a formula by hand gives {check['off']:+.1%} against the count"
         console.print(Text(text, style="dim"))
     for note in estimate.notes:
         console.print(Text("note: ", style="bold") + Text(note))

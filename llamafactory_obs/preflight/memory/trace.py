@@ -142,9 +142,9 @@ def _fake(built: Built):
 
 @contextlib.contextmanager
 def _unpacked():
-    """Without a mask transformers looks for packed rows in the values of `position_ids`, and makes a mask for fake ones.
+    """transformers' answer, None, for one sequence in each row.
 
-    None is its answer for one sequence per row.
+    Without a mask it looks for packed rows in the values of `position_ids`, and makes a mask where it sees no values.
     """
     from transformers import masking_utils
 
@@ -229,7 +229,7 @@ def _forward(model, setup: Setup, rows: int, live: Live) -> torch.Tensor:
         run = convert_outputs_to_fp32(run) if dtype else run  # as accelerate's `prepare_model`
         return run(input_ids=ids, attention_mask=mask, use_cache=False, **more)
 
-    if setup.liger and setup.stage in ("pt", "sft"):
+    if setup.liger and setup.stage in ("pt", "sft") and torch.is_grad_enabled():  # an evaluation makes its logits
         return call(logits_to_keep=1).logits.float().sum()  # the fused loss keeps no logits: see `estimate`
     if setup.stage in ("pt", "sft"):
         return call(labels=ids, num_items_in_batch=torch.tensor(1)).loss

@@ -42,9 +42,7 @@ def causes_of_log(last_words: list[str], given: dict) -> list[Cause]:
     """Causes of a training that broke off, from its last words."""
     text = " ".join(last_words).lower()
     if "target modules" in text or "no modules were targeted" in text:
-        return [
-            Cause("lora_on_nothing", "LoRA finds no module to attach to", f"lora_target: {given.get('lora_target')}")
-        ]
+        return [Cause("lora_on_nothing", "LoRA finds no module to attach to", _target(given))]
     if "does not require grad" in text or "empty parameter list" in text:
         return [Cause("nothing_trainable", "no parameter is trainable", _freezing(given))]
     if "out of memory" in text:
@@ -68,7 +66,7 @@ def _nothing_trainable(record: RunRecord, steps: dict, given: dict) -> Cause | N
         return Cause("nothing_trainable", "no parameter is trainable", _freezing(given))
     names = record.layers.names
     if given.get("finetuning_type", "lora") == "lora" and names and not any("lora" in name for name in names):
-        return Cause("lora_on_nothing", "LoRA is attached to no module", f"lora_target: {given.get('lora_target')}")
+        return Cause("lora_on_nothing", "LoRA is attached to no module", _target(given))
     return None
 
 
@@ -109,7 +107,9 @@ def _no_movement(record: RunRecord, steps: dict, given: dict) -> Cause | None:
     text = (
         f"learning_rate {rate:g} moves the weights by {ratio:.1e} of their size per step, by {ratio * count:.1e} in all"
     )
-    return Cause("learning_rate", text, f"it would take about {_round(rate * _USEFUL / ratio)}: try --lr")
+    return Cause(
+        "learning_rate", text, f"try --lr {_round(rate * _USEFUL / ratio)}: it would move them by {_USEFUL:g} per step"
+    )
 
 
 def _update_ratio(record: RunRecord) -> float | None:
@@ -160,6 +160,10 @@ def _freezing(given: dict) -> str:
         "lora_target",
     )
     return "look at " + ", ".join(f"{key}: {given[key]}" for key in keys if key in given)
+
+
+def _target(given: dict) -> str:
+    return f"lora_target is {given.get('lora_target', 'all')}: name linear layers of this model, or `all`"
 
 
 def _finite(values: list) -> list[float]:

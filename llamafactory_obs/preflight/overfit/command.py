@@ -70,7 +70,7 @@ def request(args) -> Request:
 
 
 def run(request: Request) -> int:
-    """Train, judge, show, and return the exit code: 0 learned (or known before, which is said), 1 not learned.
+    """Train, judge, show, and return the exit code: 0 learned, 1 not, or it cannot be told.
 
     Raises:
         ConfigError: nothing can be done with these words.

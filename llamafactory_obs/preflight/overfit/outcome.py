@@ -19,7 +19,7 @@ class Outcome:
     """The verdict and what it rests on.
 
     Attributes:
-        status: learned | not_learned | known (before the training; it shows nothing) | failed (the training broke off).
+        status: learned | not_learned | known (before the training) | failed (the training broke off).
         batch: its rows: data set, row number from 0, tokens.
         limit: steps it was given.
         target: the loss to come under, None where no loss was seen.
@@ -44,8 +44,8 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0 where it learned or knew the batch already, else 1."""
-        return int(self.status not in (LEARNED, KNOWN))
+        """0 where it learned, else 1; also where the batch was known: nothing was shown."""
+        return int(self.status != LEARNED)
 
     def as_dict(self) -> dict:
         """For `--json`; a loss that is not finite is its name as text."""

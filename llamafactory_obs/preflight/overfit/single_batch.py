@@ -2,6 +2,7 @@
 
 import re
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +44,8 @@ _CALLBACKS = [
     "vram",
     "llamafactory_obs.preflight.overfit.callback.StopWhenLearned",
 ]
-_PROGRESS_EVERY = 10
+#: seconds between two lines of progress
+_PROGRESS_S = 5.0
 
 
 def single_batch(
@@ -73,8 +75,8 @@ def single_batch(
         folder = Path(name)
         with training_rows(plain) as rows:
             count, notes = child.processes()
-            size = rows.arguments.training.per_device_train_batch_size * count
-            batch = _pick(rows, size, wanted, take_longest)
+            micro = rows.arguments.training.per_device_train_batch_size
+            batch = _pick(rows, micro * count, wanted, take_longest)
             if not batch:
                 cause = Cause("labels_masked", f"none of {len(rows)} rows has a token in the loss", LABELS)
                 return Outcome(NOT_LEARNED, [], steps, causes=[cause], notes=rows.notes)
@@ -83,10 +85,9 @@ def single_batch(
         changes = {**_CHANGES, "max_steps": steps, **({} if rate is None else {"learning_rate": rate})}
         derived = derive(config, keys, folder / "out", list(_CALLBACKS), changes)
         write_config(derived, folder / "overfit.yaml", "the single-batch test")
-        say(f"overfit: one batch of {len(batch)} rows, up to {steps} steps")
+        size = f"{len(batch)} x {int(rows.length[batch].max())} tokens"
+        say(f"overfit: one batch ({size}), up to {steps} steps; the model is being loaded")
         env = child.environment(folder, config.given, derived.given)
-        (folder / "tmp").mkdir()
-        env["TMPDIR"] = str(folder / "tmp")
         ended = child.train(folder / "overfit.yaml", folder / "out", folder / "log", env, _progress(steps, say))
         outcome.seconds, outcome.last_words = ended.seconds, ended.last_words
         _judge(outcome, folder / "out", derived.given, ended.exit_code)
@@ -125,9 +126,13 @@ def _find(rows: Rows, word: str) -> int:
 
 
 def _progress(steps: int, say: Callable[[str], None]) -> Callable[[dict], None]:
+    said = -_PROGRESS_S
+
     def on_step(row: dict) -> None:
+        nonlocal said
         loss = row.get("train/loss")
-        if loss is not None and (row["step"] == 1 or row["step"] % _PROGRESS_EVERY == 0):
+        if loss is not None and time.monotonic() - said >= _PROGRESS_S:
+            said = time.monotonic()
             say(f"step {row['step']}/{steps}  loss {loss:.4g}")
 
     return on_step

@@ -58,7 +58,7 @@ def processes() -> tuple[int, list[str]]:
 
 
 def environment(scratch: Path, given: dict, derived: dict) -> dict[str, str]:
-    """The variables of the child: one machine, and what `datasets` caches goes to a folder that goes away.
+    """The variables of the child: one machine; its temporary files and data caches go to a folder that goes away.
 
     Args:
         scratch: that folder.
@@ -66,6 +66,7 @@ def environment(scratch: Path, given: dict, derived: dict) -> dict[str, str]:
         derived: the keys of the child's; `cache_dir`, where data sets would be cached too, is gone from it.
     """
     env = {**os.environ, "PYTHONUNBUFFERED": "1", "HF_DATASETS_CACHE": str(scratch / "datasets")}
+    env["TMPDIR"] = str(scratch)  # a training that is ended by a signal leaves what its trackers made at import
     env.setdefault("TOKENIZERS_PARALLELISM", "false")
     if given.get("cache_dir") and not derived.get("cache_dir"):
         env["HF_HUB_CACHE"] = str(given["cache_dir"])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ...errors import ConfigError
 from ..rehearsal.folder import read_marker
-from ..result import FAIL, PASS, WARN, Check
+from ..result import ERROR, FAIL, PASS, WARN, Check
 from ..run_config import RunConfig
 from .evidence import Evidence, truth
 
@@ -37,7 +37,8 @@ def check_ended(run: Evidence) -> Check:
     if memory is not None:
         return _judge_memory(run, memory)
     for event in run.events("crash", "interrupted"):
-        text = f"the smoke run ended in step {event.get('step')} of {want}: {event['kind']}: {event.get('text')}"
+        words = f"{event['kind']}: {event.get('text') or 'no words'}"
+        text = f"the smoke run ended in step {event.get('step')} of {want}: {words}"
         where = (event.get("evidence") or {}).get("traceback") or []
         text += f" (at {where[-1]})" if where else ""
         fix = RUN_IT if event["kind"] == "interrupted" else "repair what the exception names, then run the smoke again"
@@ -47,17 +48,31 @@ def check_ended(run: Evidence) -> Check:
         text += _last_words(run.marker)
         return Check(NAME, FAIL, made, want, text, _cure(run.config, text))
     if made < want:
-        why = "it is still running, or was killed" if not run.events("end") else "its data or max_steps ended it"
-        return Check(NAME, FAIL, made, want, f"only {made} of {want} steps are on record: {why}", RUN_IT)
+        return Check(NAME, FAIL, made, want, f"only {made} of {want} steps are on record: {_why_fewer(run)}", RUN_IT)
+    if not run.record.events:
+        text = f"{made} steps, but whether an exception ended them is not known: events.jsonl is missing or torn"
+        return Check(NAME, ERROR, made, want, text, RUN_IT)
+    if made == want and not run.events("end"):  # a longer run may go on
+        text = f"{made} steps, but the record has no end: the run was killed, or is still running"
+        fix = f"wait for its end; if it was killed (out of memory: `dmesg`), {RUN_IT}"
+        return Check(NAME, FAIL, made, want, text, fix)
     retries = run.events("retry")
     if retries:
         text = f"{made} steps, but the Trainer began again with a smaller batch: {retries[-1].get('text')}"
         fix = "set per_device_train_batch_size to what fits, auto_find_batch_size: false"
         return Check(NAME, WARN, made, want, text, fix)
-    if run.record.torn:
+    absent = sorted(set(range(1, want + 1)) - set(run.record.steps.get("step") or []))
+    if run.record.torn or absent:
         text = f"{made} steps; {run.record.torn} lines of the record are torn"
+        text += f"; not on record: step {', '.join(map(str, absent))}" if absent else ""
         return Check(NAME, WARN, made, want, text)
     return Check(NAME, PASS, made, want, f"{made} steps were made and no exception ended them")
+
+
+def _why_fewer(run: Evidence) -> str:
+    if run.record.torn or not run.last_step:
+        return "its record is torn or was lost"
+    return "its data or max_steps ended it" if run.events("end") else "it is still running, or was killed"
 
 
 def _cure(config: RunConfig, text: str) -> str:

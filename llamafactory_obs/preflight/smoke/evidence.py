@@ -1,11 +1,13 @@
 """What a finished smoke run left behind, each thing read once: its record, its checkpoint and what that holds."""
 
 import functools
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...checkpoint.base_model import Base
 from ...checkpoint.tensors import Values, read_values
+from ...identity.model import find_folder
 from ...probe.complete import Proof, prove
 from ...record import reader
 from ..rehearsal.folder import read_marker
@@ -38,6 +40,10 @@ class Evidence:
         """Step -> number of one column, steps without a number left out."""
         values = self.record.steps.get(name) or []
         return {s: v for s, v in zip(self.record.steps["step"], values, strict=False) if isinstance(v, (int, float))}
+
+    def finite(self, name: str) -> dict[int, float]:
+        """One column without what is not finite."""
+        return {step: value for step, value in self.column(name).items() if math.isfinite(value)}
 
     def events(self, *kinds: str) -> list[dict]:
         """Events of these kinds, of the newest start of training only."""
@@ -121,6 +127,11 @@ class Evidence:
             adapters=tuple(merged),
             quantization={key: given[key] for key in keys if given.get(key) is not None} or None,
         )
+
+    @functools.cached_property
+    def base_folder(self) -> Path | None:
+        """Where the base model lies on this machine; None where it does not."""
+        return find_folder(self.base.name, self.base.revision, None, self.base.cache_dir)
 
     def without_checkpoint(self, name: str) -> Check | None:
         """The answer of a check that needs the checkpoint's weights, where another one has failed for want of them."""

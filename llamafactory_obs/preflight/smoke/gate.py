@@ -10,10 +10,11 @@ from ..run_config import RunConfig
 from .ended import check_ended, no_folder, no_record
 from .evidence import Evidence, read_evidence
 from .learning import check_finite, check_gradients, check_moves
+from .loads import check_loads
 from .lora import check_target
 from .memory import check_longest, check_peak
 from .same_config import check_same_config
-from .saved import check_complete, check_loads, check_resume, check_saved
+from .saved import check_complete, check_resume, check_saved
 
 #: all checks in their order, but the first, which decides whether there is anything to look at
 _NAMES = (
@@ -108,7 +109,7 @@ def smoke_gate(
         check_resume(run),
         check_loads(run, device),
     ]
-    peak = max(run.column("system/peak_reserved_gib").values(), default=None)
+    peak = max(run.finite("system/peak_reserved_gib").values(), default=None)
     return SmokeReport(checks, folder, run.last_step, run.column("train/loss"), _mask_share(run), peak)
 
 

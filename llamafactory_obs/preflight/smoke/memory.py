@@ -16,13 +16,13 @@ def check_peak(run: Evidence, limit_gib: float, margin_gib: float, estimate_gib:
     """
     name, allowed = "vram_peak", limit_gib - margin_gib
     want = f"<= {allowed:g}"
-    peaks = run.column("system/peak_reserved_gib")
+    peaks = run.finite("system/peak_reserved_gib")
     if not peaks:
         if run.on_cpu:
             return Check(name, SKIPPED, None, want, "trained on a CPU: no GPU memory was seen")
         text = "the GPU's memory is not on record: the `vram` callback was not on"
         return Check(name, ERROR, None, want, text, "callbacks: [vram], then run the smoke again")
-    used, reserved = run.column("system/device_used_gib"), run.column("system/reserved_gib")
+    used, reserved = run.finite("system/device_used_gib"), run.finite("system/reserved_gib")
     beside = [used[step] - reserved[step] for step in used if step in reserved]
     others = max(0.0, *beside) if beside else None
     own = max(peaks.values())
@@ -86,7 +86,8 @@ def check_longest(run: Evidence, longest_tokens: int | None) -> Check:
             return Check(name, ERROR, None, longest_tokens, text, "callbacks: [label_mask], then run the smoke again")
         seen = max(padded) - _PADDED_TO + 1  # at least
     source = "of the data"
-    chosen = (run.marker.get("longest") or {}).get("length")
+    chosen = run.marker.get("longest")
+    chosen = chosen.get("length") if isinstance(chosen, dict) else None
     if longest_tokens is None and isinstance(chosen, int):
         longest_tokens, source = chosen, "of the data as --run-smoke read it"
     if longest_tokens is None:

@@ -1,12 +1,18 @@
-"""The checkpoint of the smoke run: is it there, whole, enough for a resume, and does it load and compute?"""
+"""The checkpoint of the smoke run: is it there, whole, and enough for a resume?"""
 
-from ...checkpoint.loading import Loaded, try_to_load
-from ...checkpoint.resume_state import BROKEN, DOUBTFUL, GOOD, MISSING, Expected, Part, resume_parts
-from ...probe.complete import Incomplete
+import re
+
+from ...checkpoint.part import BROKEN, DOUBTFUL, GOOD, MISSING, STALE, Expected, Part
+from ...checkpoint.resume_state import resume_parts
+from ...probe.complete import Incomplete, read_json
 from ..result import ERROR, FAIL, PASS, WARN, Check
 from .evidence import Evidence, truth
 
 _AGAIN = "run the smoke again"
+#: any of these makes a tokenizer
+_TOKENIZER = re.compile(r"tokenizer\.(json|model)|tokenizer_config\.json|vocab\.(json|txt)|.*\.(tiktoken|model)")
+#: LlamaFactory's optimizers that are rebuilt, or kept for each parameter, during a run
+_OWN_STEPS = ("use_badam", "use_galore", "use_apollo")
 
 
 def check_saved(run: Evidence) -> Check:
@@ -17,6 +23,7 @@ def check_saved(run: Evidence) -> Check:
     there = sorted(one.name for one in run.folder.glob("checkpoint-*") if one.is_dir())
     text = f"there is no {want} in the smoke run's folder"
     text += f" (only {', '.join(there[:4])})" if there else ", and no other checkpoint"
+    text += f"; {want} is a file" if run.checkpoint.is_file() else ""
     return Check(name, FAIL, there[-1] if there else None, want, text, f"save_steps: {run.step}, then {_AGAIN}")
 
 
@@ -26,14 +33,30 @@ def check_complete(run: Evidence) -> Check:
     if not run.checkpoint.is_dir():
         return run.without_checkpoint(name)
     proof = run.proof
-    if proof.complete:
-        text = f"{run.checkpoint.name} is whole: {proof.kind}, {len(proof.files)} files, step {proof.step}"
-        return Check(name, PASS, proof.kind, "whole", text)
-    if proof.kind == "unsupported":
-        text = f"{run.checkpoint.name} holds shards only, which nothing but the training itself can load: {proof.why}"
-        return Check(name, FAIL, proof.kind, "whole", text, proof.why.partition("set ")[2] or _AGAIN)
-    fix = f"free disk space, or a save that was cut off: {_AGAIN}"
-    return Check(name, FAIL, proof.why, "whole", f"{run.checkpoint.name} is not whole: {proof.why}", fix)
+    why = proof.why or _torn(run)
+    if why:
+        key = why.partition("set ")[2]
+        if key:
+            text = f"{run.checkpoint.name} holds shards only, which nothing but the training itself can load: {why}"
+            return Check(name, FAIL, proof.kind, "whole", text, key)
+        fix = f"free disk space, or a save that was cut off: {_AGAIN}"
+        return Check(name, FAIL, why, "whole", f"{run.checkpoint.name} is not whole: {why}", fix)
+    text = f"{run.checkpoint.name} is whole: {proof.kind}, {len(proof.files)} files, step {proof.step}"
+    if not any(map(_TOKENIZER.fullmatch, proof.files)):
+        text += "; there is no tokenizer in it: whoever serves it needs that of the base model"
+        return Check(name, WARN, "no tokenizer", "whole", text)
+    return Check(name, PASS, proof.kind, "whole", text)
+
+
+def _torn(run: Evidence) -> str:
+    """What is wrong with the first JSON file beside the weights (tokenizer, generation config) that cannot be read."""
+    try:
+        for file in run.proof.files:
+            if file.endswith(".json"):
+                read_json(run.checkpoint / file)
+    except Incomplete as reason:
+        return str(reason)
+    return ""
 
 
 def check_resume(run: Evidence) -> Check:
@@ -47,6 +70,7 @@ def check_resume(run: Evidence) -> Check:
         fp16=run.fp16,
         ranks=ranks if isinstance(ranks, int) else 1,
         trainable=run.identity("model", "parameters", "trainable"),
+        own_steps=any(truth(run.config.given.get(key)) for key in _OWN_STEPS),
     )
     try:
         parts = resume_parts(run.checkpoint, expected)
@@ -58,7 +82,7 @@ def check_resume(run: Evidence) -> Check:
 
 def _judge_parts(run: Evidence, parts: list[Part]) -> Check:
     name, want = "checkpoint_resume", "resumes exactly"
-    lost = [part for part in parts if part.needed and part.state in (MISSING, BROKEN)]
+    lost = [part for part in parts if part.needed and part.state in (MISSING, BROKEN, STALE)]
     absent = {part.name for part in lost if part.state == MISSING}
     if truth(run.config.given.get("save_only_model")) or {"optimizer", "scheduler"} <= absent:
         why = "save_only_model" if truth(run.config.given.get("save_only_model")) else "as with save_only_model"
@@ -79,55 +103,3 @@ def _judge_parts(run: Evidence, parts: list[Part]) -> Check:
         return Check(name, WARN, value, want, f"it resumes, but {text}")
     files = ", ".join(dict.fromkeys(part.file for part in parts))
     return Check(name, PASS, want, want, f"all that a resume needs is there, can be read and is of this step: {files}")
-
-
-def check_loads(run: Evidence, device: str) -> Check:
-    """Its weights are finite and did change, it loads onto the base model, and the forward pass gives finite logits."""
-    name, want = "checkpoint_loads", "finite logits"
-    unfit = run.without_checkpoint(name)
-    if unfit is not None:
-        return unfit
-    try:
-        values = run.values
-    except Incomplete as reason:
-        return Check(name, FAIL, str(reason), want, f"{run.checkpoint.name}: {reason}", _AGAIN)
-    if values.nonfinite:
-        file, bad = next(iter(values.nonfinite.items()))
-        count = sum(map(len, values.nonfinite.values()))
-        text = f"{count} of {len(values.names)} tensors hold NaN or infinity, e.g. {bad[0]} in {file}"
-        return Check(name, FAIL, count, want, text, "see loss_finite: a lower learning_rate, bf16 instead of fp16")
-    if values.lora_b and values.lora_b_zero == values.lora_b:
-        text = f"the adapter changes nothing: all {values.lora_b} lora_B in {run.proof.weights[0]} are zero"
-        return Check(name, FAIL, "changes nothing", want, text, "see loss_moves: learning rate, gradients")
-    return _judge_loaded(run, try_to_load(run.checkpoint, run.proof.kind, run.base, device))
-
-
-def _judge_loaded(run: Evidence, loaded: Loaded) -> Check:
-    name, want, files = "checkpoint_loads", "finite logits", ", ".join(run.proof.weights[:2])
-    if not loaded.loaded and loaded.stage in ("base", "process"):
-        text = f"could not be tried: {loaded.why}"
-        return Check(name, ERROR, None, want, text, "try it on the machine that trains, or free memory there")
-    if not loaded.loaded:
-        fix = "is it the adapter of this base model? Else the save is broken"
-        return Check(name, FAIL, loaded.stage, want, f"{run.checkpoint.name} ({files}): {loaded.why}", fix)
-    if loaded.missing_count:
-        text = f"{run.checkpoint.name} ({files}) lacks {loaded.missing_count} of the model's weights, e.g."
-        text += f" {', '.join(loaded.missing[:3])}: they would be filled with random numbers"
-        text += f"; {loaded.unexpected_count} of its own have no place" if loaded.unexpected_count else ""
-        return Check(name, FAIL, loaded.missing_count, want, text, "the save is broken, or of another base model")
-    if loaded.unexpected_count and run.proof.kind == "adapter":
-        text = (
-            f"{run.checkpoint.name} ({files}) is of another base model: {loaded.unexpected_count} of its tensors have"
-        )
-        text += f" no place in {run.base.name}, e.g. {loaded.unexpected[0]}"
-        return Check(name, FAIL, loaded.unexpected_count, want, text, "model_name_or_path of the smoke run")
-    if loaded.nonfinite:
-        text = f"{loaded.nonfinite} of {loaded.logits} logits are NaN or infinite, though all weights are finite"
-        return Check(name, FAIL, loaded.nonfinite, want, text, "check flash_attn and the data type (bf16 for fp16)")
-    text = f"{run.checkpoint.name} loads and computes on {loaded.device} in {loaded.seconds:.0f} s: all"
-    text += f" {loaded.logits} logits are finite"
-    text += "".join(f"; {note}" for note in loaded.notes)
-    if loaded.unexpected_count:
-        text += f"; {loaded.unexpected_count} of its weights have no place in the model, e.g. {loaded.unexpected[0]}"
-        return Check(name, WARN, want, want, text)
-    return Check(name, PASS, want, want, text)

@@ -56,14 +56,14 @@ class VllmServer:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
             url = httpx.URL(self.endpoint)
+            if url.scheme not in ("http", "https") or not url.host:
+                raise ValueError(f"{endpoint!r}; write http://HOST:PORT/v1")
             at_home = url.host in ("localhost", "127.0.0.1", "::1")  # a proxy would send it, and the key, elsewhere
             self._http = httpx.Client(timeout=_TIMEOUT, headers=headers, trust_env=not at_home)
         except (httpx.InvalidURL, ValueError) as error:
-            raise Unavailable(f"--endpoint is no URL: {error}") from None
-        self._url, self.endpoint = (
-            self.endpoint,
-            str(url.copy_with(userinfo=b"")),
-        )  # the one with a password is not shown
+            raise Unavailable(f"the endpoint is no URL: {error}") from None
+        self._url = self.endpoint
+        self.endpoint = str(url.copy_with(userinfo=b""))  # a password is not shown
         served = self._base()
         self.base, self.root = served["id"], served.get("root") or served["id"]
         self.max_len = served.get("max_model_len")

@@ -1,0 +1,42 @@
+"""Torch files of a checkpoint, read so that nothing in them is run."""
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..probe.complete import Incomplete
+
+
+def load_safely(file: Path) -> object:
+    """A torch file, on the CPU, mapped and not read at once, and never anything but tensors and plain values.
+
+    Raises:
+        Incomplete: it is missing, cut off, no torch file, or holds other objects.
+    """
+    import torch
+
+    if not file.is_file():
+        raise Incomplete(f"{file.name} is missing")
+    try:
+        if not zipfile.is_zipfile(file):
+            raise Incomplete(f"{file.name} is no whole torch file ({file.stat().st_size} bytes)")
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    except (Incomplete, MemoryError):
+        raise
+    except Exception as error:  # torch and pickle raise many kinds for a damaged file
+        said = " ".join(str(error).split())[:120]
+        raise Incomplete(f"{file.name} cannot be loaded: {type(error).__name__}: {said}") from None
+
+
+def tensors_in(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """All tensors of a state dict with their places, e.g. `state.3.exp_avg`."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield from tensors_in(one, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, (list, tuple)):
+        for index, one in enumerate(value):
+            yield from tensors_in(one, f"{path}.{index}" if path else str(index))

@@ -77,7 +77,8 @@ def _share(one: dict, context: Context) -> Check:
         must = "whose tokens these are is not known: they were tokenized earlier"
     else:
         must = f"this configuration must give {one['expected_share']:.3f}" + _why_share(one, context)
-        must += "; every segment is right" if right else "; segments are WRONG, see the other checks"
+        left = " that cutoff_len leaves" if one["rows_cut"] else ""
+        must += f"; every segment{left} is right" if right else "; segments are WRONG, see the other checks"
     fix = "wrong segments first" if not right else "look at the rows; if this share is meant, confirm it"
     return Check(name, FAIL, value, want, f"{text}; {must}", fix, confirmable=right)
 

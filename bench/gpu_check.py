@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
-from llamafactory_obs import GradNormSpike, LabelMask, LayerNorms, Vram, load_record
+from llamafactory_obs import GradNormSpike, LabelMask, LayerNorms, Throughput, Vram, load_record
 from llamafactory_obs.callbacks.recorder import Recorder
 from llamafactory_obs.gpu.nvml import Nvml
 
@@ -80,7 +80,7 @@ def hooks_never_synchronise() -> None:
 
 
 def ours() -> list:
-    return [GradNormSpike(), LayerNorms(every=1, weights_every=1), LabelMask(), Vram()]
+    return [GradNormSpike(), LayerNorms(every=1, weights_every=1), LabelMask(), Vram(), Throughput()]
 
 
 def main() -> None:
@@ -107,6 +107,11 @@ def main() -> None:
     claim("weights equal those of the run without us", same, f"losses {losses[0][-1]:.6f} / {losses[1][-1]:.6f}")
     peak = record.steps["system/peak_allocated_gib"][-1]
     claim("the peak is torch's", abs(peak - torch.cuda.max_memory_allocated() / 2**30) < 0.5, f"{peak:.2f} GiB")
+    took, wall = sum(record.steps["time/step_s"][1:]), record.steps["time"][-1] - record.steps["time"][0]
+    claim("the steps' device time is the wall time", abs(took / wall - 1) < 0.1, f"{took:.2f} s of {wall:.2f} s")
+    model_s = sum(sum(record.steps[f"time/{part}_s"][1:]) for part in ("forward", "backward"))
+    claim("most of it is the model", 0.5 < model_s / took < 1, f"{model_s / took:.0%}")
+    claim("no part is negative", all(min(v) >= 0 for k, v in record.steps.items() if k.startswith("time/")))
     nvml = Nvml()
     memory = nvml.memory(0)
     claim("NVML sees the card", memory is not None, nvml.reason or json.dumps(memory))

@@ -1,5 +1,6 @@
 """Did the smoke run make its steps, and if not, what ended it? Out of memory has its cures in their order."""
 
+import shlex
 from pathlib import Path
 
 from ...errors import ConfigError
@@ -9,15 +10,19 @@ from ..run_config import RunConfig
 from .evidence import Evidence, truth
 
 NAME = "smoke_run"
-RUN_IT = "make one: preflight --run-smoke"
 #: how a rented card's user remembers it: a batch of 1 with its gradients summed over 16
 _ACCUMULATION = 16
 
 
-def no_folder(folder: Path | None, step: int) -> Check:
+def no_folder(config: RunConfig, folder: Path | None, step: int) -> Check:
     """There is no smoke run at all."""
     where = "no smoke run is named" if folder is None else f"there is no folder {folder}"
-    return Check(NAME, FAIL, 0, step, f"{where}: nothing is known of how this config trains", RUN_IT)
+    return Check(NAME, FAIL, 0, step, f"{where}: nothing is known of how this config trains", run_it(config))
+
+
+def run_it(config: RunConfig) -> str:
+    """The command that makes a smoke run of this config."""
+    return "make one: " + shlex.join(["llamafactory-obs", "preflight", *config.words, "--run-smoke"])
 
 
 def no_record(config: RunConfig, folder: Path, step: int, error: ConfigError) -> Check:
@@ -26,7 +31,7 @@ def no_record(config: RunConfig, folder: Path, step: int, error: ConfigError) ->
     if marker.get("exit_code"):
         text = f"the smoke run ended before its first step (exit code {marker['exit_code']}): {_last_words(marker)}"
         return Check(NAME, FAIL, 0, step, text, _cure(config, text))
-    fix = f"{RUN_IT}; or train {step} steps with `callbacks: [vram, label_mask, layer_norms]`"
+    fix = f"{run_it(config)}; or train {step} steps with `callbacks: [vram, label_mask, layer_norms]`"
     return Check(NAME, FAIL, 0, step, f"no record of a run: {error}", fix)
 
 
@@ -41,20 +46,22 @@ def check_ended(run: Evidence) -> Check:
         text = f"the smoke run ended in step {event.get('step')} of {want}: {words}"
         where = (event.get("evidence") or {}).get("traceback") or []
         text += f" (at {where[-1]})" if where else ""
-        fix = RUN_IT if event["kind"] == "interrupted" else "repair what the exception names, then run the smoke again"
+        repair = "repair what the exception names, then run the smoke again"
+        fix = run_it(run.config) if event["kind"] == "interrupted" else repair
         return Check(NAME, FAIL, made, want, text, fix)
     if run.marker.get("exit_code"):
         text = f"the smoke run ended after {made} of {want} steps with exit code {run.marker['exit_code']}: "
         text += _last_words(run.marker)
         return Check(NAME, FAIL, made, want, text, _cure(run.config, text))
     if made < want:
-        return Check(NAME, FAIL, made, want, f"only {made} of {want} steps are on record: {_why_fewer(run)}", RUN_IT)
+        text = f"only {made} of {want} steps are on record: {_why_fewer(run)}"
+        return Check(NAME, FAIL, made, want, text, run_it(run.config))
     if not run.record.events:
         text = f"{made} steps, but whether an exception ended them is not known: events.jsonl is missing or torn"
-        return Check(NAME, ERROR, made, want, text, RUN_IT)
+        return Check(NAME, ERROR, made, want, text, run_it(run.config))
     if made == want and not run.events("end"):  # a longer run may go on
         text = f"{made} steps, but the record has no end: the run was killed, or is still running"
-        fix = f"wait for its end; if it was killed (out of memory: `dmesg`), {RUN_IT}"
+        fix = f"wait for its end; if it was killed (out of memory: `dmesg`), {run_it(run.config)}"
         return Check(NAME, FAIL, made, want, text, fix)
     retries = run.events("retry")
     if retries:

@@ -87,7 +87,7 @@ def smoke_gate(
         ConfigError: `device` is none that torch has.
     """
     if folder is None or not folder.is_dir():
-        return SmokeReport(_nothing_but(no_folder(folder, step)), folder)
+        return SmokeReport(_nothing_but(no_folder(config, folder, step)), folder)
     try:
         run = read_evidence(config, folder, step)
     except ConfigError as error:

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from ..result import ERROR, FAIL, PASS, WARN, Check
-from .ended import RUN_IT
+from .ended import run_it
 from .evidence import Evidence, truth
 
 NAME = "same_config"
@@ -60,15 +60,15 @@ def check_same_config(run: Evidence, defaults: dict | None = None) -> Check:
         note = " (the config as written is not on record: compared with what LlamaFactory made of it)"
     if not recorded:
         text = "the smoke run's own config is not on record (run.json): whose run it is cannot be told"
-        return Check(NAME, ERROR, None, 0, text, RUN_IT)
+        return Check(NAME, ERROR, None, 0, text, run_it(run.config))
     differs = differences(recorded, run.config.given, llamafactory_defaults() if defaults is None else defaults)
     grave = {key: pair for key, pair in differs.items() if key not in _OPTIMISATION}
     if grave:
         text = f"the smoke run was of another config, it proves nothing for this one: {_said(grave)}{note}"
-        return Check(NAME, FAIL, len(grave), 0, text, RUN_IT)
+        return Check(NAME, FAIL, len(grave), 0, text, run_it(run.config))
     if differs:
         text = f"only how fast it learns differs: {_said(differs)}; that the loss stays calm was seen with the other"
-        return Check(NAME, WARN, len(differs), 0, text + note, RUN_IT)
+        return Check(NAME, WARN, len(differs), 0, text + note, run_it(run.config))
     return Check(NAME, PASS, 0, 0, f"the smoke run was of this config: model, data, batch, adapter, precision{note}")
 
 

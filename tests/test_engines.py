@@ -38,7 +38,7 @@ class Trainer:
 
 
 class Run:
-    step, trainer = 1, Trainer()
+    step, trainer, phases = 1, Trainer(), None
 
     def __init__(self):
         self.seen, self.events, self.rows, self.open_row = [], [], [], Row(1)

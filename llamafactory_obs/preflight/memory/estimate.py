@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from ..run_config import RunConfig, parsed
 from .activations import moments
 from .check import checked
-from .optimizer import states
+from .optimizer import name_of, states
 from .parameters import Built, build
 from .reserve import reserve
 from .setup import Setup, read_setup
@@ -94,7 +94,8 @@ def estimate(config: RunConfig, *, longest_tokens: int | None = None) -> Estimat
         optimizer = states(setup.optim, arguments.finetuning, trained)
         lines = _weights(built, setup, part, arguments.finetuning)
         lines += _gradients(trained, setup, part, arguments.finetuning)
-        lines.append(_optimizer(optimizer, trained, setup, part))
+        optimizer_name = name_of(setup.optim, arguments.finetuning)
+        lines.append(_optimizer(optimizer, optimizer_name, trained, setup, part))
         gradients = lines_bytes(lines, "gradients")
         found = moments(built, setup, gradients, round(optimizer.step_bytes / part.optimizer))
     lines += [Line(name, value / GIB, text, numbers) for name, value, text, numbers in found.lines]
@@ -170,8 +171,8 @@ def _gradients(trained, setup: Setup, part: Shares, finetuning) -> list[Line]:
     return lines
 
 
-def _optimizer(optimizer, trained, setup: Setup, part: Shares) -> Line:
-    size, text = optimizer.bytes, f"{setup.optim}: {optimizer.formula}"
+def _optimizer(optimizer, name: str, trained, setup: Setup, part: Shares) -> Line:
+    size, text = optimizer.bytes, f"{name}: {optimizer.formula}"
     if part.master:  # DeepSpeed keeps fp32 weights and moments beside the 16-bit weights
         count = sum(p.count for p in trained)
         size, text = 12 * count, f"fp32 weights + 2 fp32 moments x {count:,}"

@@ -62,6 +62,12 @@ def states(optim: str, finetuning, trained: list[Parameter]) -> States:
     return _by_name(optim, trained)
 
 
+def name_of(optim: str, finetuning) -> str:
+    """The optimizer that LlamaFactory takes: its own switches come before `optim`."""
+    own = (name for name in ("galore", "apollo", "badam", "adam_mini", "muon") if getattr(finetuning, f"use_{name}"))
+    return next(own, optim)
+
+
 def _by_name(optim: str, trained: list[Parameter]) -> States:
     count, size = sum(p.count for p in trained), sum(p.bytes for p in trained)
     if optim == "adafactor":

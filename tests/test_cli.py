@@ -223,6 +223,7 @@ def _train(tmp_path, config: dict, **environment: str) -> subprocess.CompletedPr
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_train_for_real_without_automatic_loading(model, data, tmp_path):
     from tiny import tiny_config
 

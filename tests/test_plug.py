@@ -85,6 +85,7 @@ def test_the_unmodified_command_and_every_form_of_entry(command, tmp_path):
     assert record.run["config"]["given"]["obs"] == {"mask_range": [0.3, 0.9]}
 
 
+@pytest.mark.slow
 def test_json_config_with_command_line_override(command, tmp_path):
     done = command("callbacks=[vram,{layer_norms: {every: 2}}]", form="json", callbacks=["label_mask"])
     assert done.returncode == 0, done.stderr[-2000:]
@@ -92,6 +93,7 @@ def test_json_config_with_command_line_override(command, tmp_path):
     assert "system/rss_gib" in record.steps and "data/tokens" not in record.steps and record.layers.rows
 
 
+@pytest.mark.slow
 def test_words_of_a_command_line_as_the_web_ui_shows_them(command, tmp_path):
     done = command(form_argv=True, callbacks=["vram"])
     assert done.returncode == 0, done.stderr[-2000:]
@@ -116,7 +118,9 @@ def test_torchrun_with_two_processes(command, tmp_path):
     assert (tmp_path / "a").exists()
 
 
-@pytest.mark.parametrize("env", [{}, {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": "2"}])
+@pytest.mark.parametrize(
+    "env", [{}, pytest.param({"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": "2"}, marks=pytest.mark.slow)]
+)
 def test_an_unknown_name_is_one_line_and_exit_2(command, env):
     done = command(callbacks=["label_mask", "grad_norm_spik"], env=env)
     assert done.returncode == 2
@@ -125,6 +129,7 @@ def test_an_unknown_name_is_one_line_and_exit_2(command, env):
     assert "callbacks[1]" in lines[0] and "did you mean 'grad_norm_spike'" in lines[0]
 
 
+@pytest.mark.slow
 def test_v1_is_refused_in_one_line(command):
     done = command(callbacks=["vram"], env={"USE_V1": "1"})
     assert done.returncode == 2 and "USE_V1" in done.stderr.strip().splitlines()[-1]

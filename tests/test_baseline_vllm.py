@@ -1,12 +1,10 @@
 """The baseline through a real vLLM server: what it serves, what it answers, whether it loads adapters."""
 
 import json
-import sys
 
 import pytest
 import vllm_server
 from baseline_config import bad, detail, statuses, write_config
-from conftest import ROOT
 from vllm_server import VllmProcess
 
 from llamafactory_obs.cli import main
@@ -28,14 +26,6 @@ probes:
   - {name: call, messages: [{role: user, content: add 1}], expect: {calls: [{name: add, arguments: {a: 1}}]}}
   - {name: one_word, messages: [{role: user, content: "Reply with the single word: yes"}], expect: {contains: "Yes"}}
 """
-
-
-@pytest.fixture(scope="module")
-def smollm2(llamafactory):
-    sys.path.insert(0, str(ROOT / "bench"))
-    from smollm2 import smollm2
-
-    return smollm2(ROOT / "build" / "smollm2")
 
 
 @pytest.fixture(scope="module")

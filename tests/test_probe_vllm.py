@@ -3,13 +3,11 @@
 import io
 import json
 import shutil
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 import vllm_server
-from conftest import ROOT
 from lora_run import WEIGHTS, derive, place, taken_of, train_lora
 from vllm_server import VllmProcess
 
@@ -56,14 +54,6 @@ probes:
 
 
 # ---- what there is to work with ------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def smollm2(llamafactory):
-    sys.path.insert(0, str(ROOT / "bench"))
-    from smollm2 import smollm2
-
-    return smollm2(ROOT / "build" / "smollm2")
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,9 @@
 """SmolLM2-135M LoRA on real tool-calling data, plain and with 2 processes, against independent references."""
 
 import math
-import sys
 
 import pytest
-from conftest import ROOT, SHARED
+from conftest import SHARED
 from test_grad_norm import DenseNorm
 from test_label_mask import Hand
 from test_ranks import torchrun
@@ -13,14 +12,6 @@ from llamafactory_obs import load_record
 
 pytestmark = [pytest.mark.slow, pytest.mark.shared]
 ALL = ["grad_norm_spike", {"layer_norms": {"every": 1, "weights_every": 5}}, "label_mask", {"vram": {"limit_gib": 24}}]
-
-
-@pytest.fixture(scope="module")
-def smollm2(llamafactory):
-    sys.path.insert(0, str(ROOT / "bench"))
-    from smollm2 import smollm2
-
-    return smollm2(ROOT / "build" / "smollm2")
 
 
 def config(model, output_dir, **overrides) -> dict:

@@ -14,7 +14,7 @@ from typing import Literal
 from ..probe.complete import STATE, Incomplete, read_json
 from .optimizer_state import judge_optimizer
 from .part import BROKEN, GOOD, MISSING, STALE, Expected, Part
-from .torch_file import load_safely
+from .torch_file import load_rng, load_safely
 
 Layout = Literal["plain", "fsdp", "deepspeed"]
 
@@ -102,21 +102,13 @@ def _rng(folder: Path, expected: Expected) -> list[Part]:
             parts.append(Part("rng", MISSING, name, f"{name} is missing: a resume is not bit-exact", needed=False))
             continue
         try:
-            found = _load_rng(file)
+            found = load_rng(file)
             lacking = [key for key in _RNG_KEYS if not isinstance(found, dict) or key not in found]
             why = f"{name} lacks {', '.join(lacking)}" if lacking else ""
         except Incomplete as reason:
             why = str(reason)
         parts.append(Part("rng", BROKEN if why else GOOD, name, why))
     return parts
-
-
-def _load_rng(file: Path) -> object:
-    """NumPy's state is an array: allowed for this one file, by the list that transformers itself allows."""
-    from transformers.trainer_pt_utils import safe_globals
-
-    with safe_globals():
-        return load_safely(file)
 
 
 def _trainer_state(folder: Path, expected: Expected) -> Part:

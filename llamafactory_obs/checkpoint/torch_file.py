@@ -28,6 +28,14 @@ def load_safely(file: Path) -> object:
         raise Incomplete(f"{file.name} cannot be loaded: {type(error).__name__}: {said}") from None
 
 
+def load_rng(file: Path) -> object:
+    """`load_safely` for the RNG file: NumPy's state is an array, allowed by transformers' own list."""
+    from transformers.trainer_pt_utils import safe_globals
+
+    with safe_globals():
+        return load_safely(file)
+
+
 def tensors_in(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     """All tensors of a state dict with their places, e.g. `state.3.exp_avg`."""
     import torch

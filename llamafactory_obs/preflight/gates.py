@@ -1,6 +1,7 @@
 """The three gates in their order, and what one tells the next."""
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -119,7 +120,7 @@ class _Flight:
                 longest_tokens=self.longest,
                 limit_gib=limit_gib(self.config)[0],
                 margin_gib=margin_gib(self.config),
-                estimate_gib=self._estimate(),
+                estimate_gib=self._estimate,
                 device=self.wish.device,
             )
             self.peak = report.peak_gib
@@ -142,10 +143,11 @@ class _Flight:
             suite=self.wish.suite,
             evidence=self.wish.evidence,
             endpoint=self.wish.endpoint,
-            needed_gib=self.peak or self._estimate(),
+            needed_gib=self.peak or self._estimate,
         )
         return report.gate()
 
+    @functools.cached_property
     def _estimate(self) -> float | None:
         """What the training needs on the card by calculation, GiB; None where it cannot be told."""
         from .memory.estimate import estimate

@@ -7,11 +7,11 @@ config says; the shape of the schedule is computed anew from the config, on the 
 import math
 from pathlib import Path
 
+from ...checkpoint.torch_file import load_safely
 from ...probe.complete import Incomplete, read_json
 from ...record.schema import FOLDER, RUN
 from ..result import FAIL, PASS, WARN, Check
 from .effective import Effective
-from .resume_state import load
 
 #: restored with the optimizer's state: what the config says is ignored
 IGNORED = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
@@ -136,7 +136,7 @@ def adapter_of(checkpoint: Path, method: str) -> dict:
 def base_rates(checkpoint: Path) -> list[float]:
     """The base learning rate of each parameter group, from scheduler.pt; [] where it says none."""
     try:
-        rates = load(checkpoint / "scheduler.pt").get("base_lrs")
+        rates = load_safely(checkpoint / "scheduler.pt").get("base_lrs")
     except Exception:  # missing or unreadable: `resume_state` says so
         return []
     return [float(rate) for rate in rates or []]

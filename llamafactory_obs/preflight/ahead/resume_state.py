@@ -5,8 +5,11 @@ and `_load_rng_state`.
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
+from ...checkpoint.torch_file import load_rng, load_safely
+from ...probe.complete import Incomplete
 from ..result import FAIL, PASS, WARN, Check
 from .effective import Effective
 
@@ -40,7 +43,7 @@ def _optimizer(checkpoint: Path) -> Check:
         fix = "resume from a checkpoint with optimizer.pt and scheduler.pt (save_only_model: false)"
         return Check(name, FAIL, missing, [], text, fix)
     for word in ("optimizer.pt", "optimizer.bin", "scheduler.pt"):
-        if word in entries and (why := unreadable(entries[word])):
+        if word in entries and (why := _unreadable(entries[word], load_safely)):
             text = f"{checkpoint.name}/{word} cannot be read ({why}): the training would end at its start"
             return Check(name, FAIL, word, [], text, "resume from another checkpoint")
     return Check(name, PASS, [], [], f"{checkpoint.name} has its optimizer and scheduler state")
@@ -60,7 +63,7 @@ def _rng(checkpoint: Path, processes: int) -> Check:
         text = f"{checkpoint.name} has the RNG state of {of} ({found[0]} ...), this run has {processes}: not bit-exact"
         return Check(name, WARN, found, wanted, text, fix)
     for word in wanted:
-        if why := unreadable(checkpoint / word):
+        if why := _unreadable(checkpoint / word, load_rng):
             text = f"{checkpoint.name}/{word} cannot be read ({why}): the training would end at its start"
             return Check(name, FAIL, word, None, text, f"remove {word} (not bit-exact then), or another checkpoint")
     more = f"; {len(found)} files for {processes} process(es)" if len(found) > len(wanted) else ""
@@ -69,20 +72,10 @@ def _rng(checkpoint: Path, processes: int) -> Check:
     return Check(name, status, found, wanted, text, fix if status == WARN else "")
 
 
-def unreadable(file: Path) -> str:
-    """Why the Trainer could not load a state file, "" where it can. Tensors are mapped, not read; no code is run."""
+def _unreadable(file: Path, load: Callable[[Path], object]) -> str:
+    """Why the Trainer could not load a state file, "" where it can."""
     try:
         load(file)
-    except Exception as error:
-        lines = str(error).strip().splitlines() or [""]
-        return f"{type(error).__name__}: {lines[0][:120]}"
+    except Incomplete as reason:
+        return str(reason)
     return ""
-
-
-def load(file: Path):
-    """A torch file as transformers reads it: weights_only, with the numpy types that an RNG state needs."""
-    import torch
-    from transformers.trainer_pt_utils import safe_globals
-
-    with safe_globals():
-        return torch.load(file, map_location="cpu", weights_only=True, mmap=True)

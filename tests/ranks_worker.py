@@ -6,11 +6,12 @@ import time
 
 import torch
 import torch.distributed as dist
+from transformers import TrainerCallback
 
 
 def train(config: dict) -> None:
     """A LlamaFactory run; `break_rank` plants an exception on one rank, `poison_step` a huge gradient; `slow_rank` naps
-    in its forward passes."""
+    in its forward passes; `drift` changes a weight or the rate of rank 1 after step 3."""
     from llamafactory.train.tuner import run_exp
 
     import llamafactory_obs
@@ -19,9 +20,8 @@ def train(config: dict) -> None:
     autoload.install()
     broken, poison = config.pop("break_rank", None), config.pop("poison_step", None)
     slow = config.pop("slow_rank", None)
-    callbacks = []
+    callbacks = [Drift(config.pop("drift"))] if "drift" in config else []
     if slow is not None:
-        from transformers import TrainerCallback
 
         class Nap(TrainerCallback):
             def on_train_begin(self, args, state, control, model=None, **kwargs):
@@ -39,7 +39,6 @@ def train(config: dict) -> None:
 
         llamafactory_obs.LabelMask.batch = batch
     if poison is not None:
-        from transformers import TrainerCallback
 
         class Poison(TrainerCallback):
             def on_train_begin(self, args, state, control, model=None, **kwargs):
@@ -48,6 +47,22 @@ def train(config: dict) -> None:
 
         callbacks.append(Poison())
     run_exp(config, callbacks=callbacks)
+
+
+class Drift(TrainerCallback):
+    """Rank 1 gets out of step at the end of step 3: one element of one weight by one bit, or the learning rate."""
+
+    def __init__(self, what: str):
+        self.what = what
+
+    def on_step_end(self, args, state, control, model=None, optimizer=None, **kwargs):
+        if dist.get_rank() == 1 and state.global_step == 3:
+            if self.what == "rate":
+                optimizer.param_groups[0]["lr"] *= 1.5
+            else:
+                frozen = self.what == "frozen"
+                weight = next(p for p in model.parameters() if p.requires_grad is not frozen)
+                weight.detach().view(torch.int32).view(-1)[5] ^= 1
 
 
 def fsdp2(arguments: dict) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from llamafactory_obs.callbacks.pipeline import MAX_LAG, Pipeline, Row
-from llamafactory_obs.callbacks.ranks import reduce
+from llamafactory_obs.callbacks.exchange import reduce
 from llamafactory_obs.record.schema import Key
 
 
@@ -80,6 +80,9 @@ class SlowRanks:
 
             def result(self):
                 return {key: 2 * value for key, value in values.items()}
+
+            def per_rank(self):
+                return {key: [value, value] for key, value in values.items()}
 
         return Exchange()
 

@@ -1,137 +1,168 @@
-"""Late verdicts in real trackers, offline: at the checkpoint's step, and nothing else of the tracker's is lost."""
+"""Real trackers, offline, read back from their own files: every number at its step, once; alerts; the identity."""
 
-import json
-import struct
+import math
 import sys
 
 import pytest
+import tracker_files
 
-from llamafactory_obs.callbacks.trackers import Trackers
+from llamafactory_obs import load_record
+from llamafactory_obs.callbacks.base import ObsCallback
+from llamafactory_obs.callbacks.trackers import Trackers, tracker_name
+from llamafactory_obs.plugin.registry import OWN
 
-STEPS = [2, 1, 4]  # the verdict on checkpoint 1 comes after that on checkpoint 2
-
-
-class Late:
-    """A callback that logs at steps which lie behind the training, as the probe does."""
-
-    @staticmethod
-    def make():
-        from transformers import TrainerCallback
-
-        class Callback(TrainerCallback):
-            errors = []  # noqa: RUF012
-
-            def on_train_begin(self, args, state, control, **kwargs):
-                from llamafactory_obs.callbacks.base import find_trainer
-
-                handler = find_trainer(self).callback_handler
-                self.trackers = Trackers(handler.callbacks, lambda name, error: self.errors.append((name, error)))
-
-            def on_step_end(self, args, state, control, **kwargs):
-                if state.global_step == 5:
-                    for step in STEPS:
-                        self.trackers.log({"probe/call": step / 10}, step)
-
-        return Callback()
+#: the probe's companion has tests of its own
+ALL = [{"probe": {"companion": False}} if name == "probe" else name for name in OWN]
+LATE = [2, 1, 4]  # the verdict on checkpoint 1 comes after that on checkpoint 2
 
 
-def fit(train, report_to, **options):
-    late = Late.make()
-    out = train(report_to=report_to, extra_callbacks=[late], **options)
-    assert late.errors == [] and len(late.trackers.names) == 1
-    return out
+class Planted(ObsCallback):
+    """An alert at step 3 (with a secret-free text), and values that arrive late, as the probe's do."""
+
+    yaml_name = "planted"
+
+    def row(self, row):
+        if row.step == 3:
+            self.run.event("alert", "planted", "planted alert", "what to do now", level="warn", step=3)
+        if row.step == 5:
+            for step in LATE:
+                self.run.trackers.log({"probe/call": step / 10}, step)
 
 
-def test_tensorboard(train, tmp_path):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    out = fit(train, "tensorboard", logging_dir=str(tmp_path / "tb"))
-    folder = next(path.parent for base in (tmp_path / "tb", out) for path in base.rglob("events.out.tfevents*"))
-    events = accumulator.EventAccumulator(str(folder)).Reload()
-    assert sorted((e.step, round(e.value, 3)) for e in events.Scalars("probe/call")) == [(1, 0.1), (2, 0.2), (4, 0.4)]
-    assert [e.step for e in events.Scalars("train/loss")] == [1, 2, 3, 4, 5, 6]
+@pytest.fixture
+def connect(tmp_path, monkeypatch):
+    """`connect(name)` -> the config that reports to this tracker offline, and what reads its files afterwards."""
+    folder = tmp_path / "tracker"
+
+    def wandb():
+        module = pytest.importorskip("wandb", reason="wandb is not installed: make test-slow")
+        for name, value in {"MODE": "offline", "DIR": str(folder), "SILENT": "true"}.items():
+            monkeypatch.setenv(f"WANDB_{name}", value)
+        folder.mkdir()
+        return {"report_to": "wandb"}, lambda: (module.finish(), module.teardown(), tracker_files.wandb(folder))[2]
+
+    def swanlab():
+        """LOG-5: `report_to: swanlab` crashes with swanlab 0.10 in transformers' own integration."""
+        module = pytest.importorskip("swanlab", reason="swanlab is not installed: make test-slow")
+        start = module.init  # LlamaFactory knows only "cloud" and "local", and "local" needs one more package
+        monkeypatch.setattr(module, "init", lambda *args, **options: start(*args, **{**options, "mode": "offline"}))
+        monkeypatch.chdir(tmp_path)
+        options = {"use_swanlab": True, "swanlab_logdir": str(folder)}
+        return options, lambda: (module.finish(), tracker_files.swanlab(folder))[1]
+
+    def trackio():
+        pytest.importorskip("trackio", reason="trackio wants another gradio than LlamaFactory: make test-trackio")
+        import trackio.utils
+
+        monkeypatch.chdir(tmp_path)
+        for module in (trackio.utils, *(m for n, m in list(sys.modules.items()) if n.startswith("trackio."))):
+            if hasattr(module, "TRACKIO_DIR"):
+                monkeypatch.setattr(module, "TRACKIO_DIR", folder)
+        return {"report_to": "trackio"}, lambda: tracker_files.trackio(folder)
+
+    def mlflow():
+        pytest.importorskip("mlflow", reason="mlflow is not installed: make test-slow")
+        monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{folder}")
+        return {"report_to": "mlflow"}, lambda: tracker_files.mlflow(folder)
+
+    def tensorboard():
+        pytest.importorskip("tensorboard", reason="tensorboard is not installed: make test")
+        return {"report_to": "tensorboard", "logging_dir": str(folder)}, lambda: tracker_files.tensorboard(tmp_path)
+
+    ways = {"tensorboard": tensorboard, "wandb": wandb, "swanlab": swanlab, "mlflow": mlflow, "trackio": trackio}
+    return lambda name: ways[name]()
 
 
-def log_records(data: bytes) -> list[bytes]:
-    """The records of a `.wandb` file: LevelDB's log format after 7 bytes, blocks of 32 KiB, parts of one record."""
-    records, part, at = [], b"", 7
-    while at + 7 <= len(data):
-        left = 32768 - at % 32768
-        if left < 7:
-            at += left
+def same(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=1e-6) or (math.isnan(a) and math.isnan(b))  # TensorBoard holds float32
+
+
+def check_rows(found, record) -> None:
+    """Every number of the record stands in the tracker at its step, once, and nothing else of ours does."""
+    for column, numbers in record.steps.items():
+        name = None if column in ("step", "time", "segment") else tracker_name(column)
+        if name is None:
             continue
-        length, kind = struct.unpack("<HB", data[at + 4 : at + 7])
-        part += data[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in (1, 4):  # whole, or the last part
-            records.append(part)
-            part = b""
-    return records
+        wanted = [(s, v) for s, v in zip(record.steps["step"], numbers, strict=True) if v is not None]
+        got = sorted(found.series[name])
+        assert [step for step, _ in got] == [step for step, _ in wanted], name
+        assert all(same(a, b) for (_, a), (_, b) in zip(got, wanted, strict=True)), name
+
+
+NAMES = ["tensorboard", *(pytest.param(n, marks=pytest.mark.slow) for n in ("wandb", "swanlab", "mlflow", "trackio"))]
+RUNS = {
+    "sft": {"val_size": 0.2, "eval_strategy": "steps", "eval_steps": 2, "gradient_accumulation_steps": 2},
+    "dpo": {"stage": "dpo", "dataset": "pairs", "finetuning_type": "lora"},
+    "pt": {"stage": "pt", "dataset": "text", "cutoff_len": 32},
+    "packing": {"packing": True, "cutoff_len": 64},
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_number_alert_and_the_identity(connect, train, name, run, capfd):
+    options, read = connect(name)
+    out = train(callbacks=ALL, logging_steps=2, extra_callbacks=[Planted()], **{**RUNS[run], **options})
+    record, found = load_record(out), read()
+    kinds = [event["kind"] for event in record.events]
+    assert "callback_off" not in kinds[: kinds.index("end")]  # later: LlamaFactory's last evaluation, without a run
+    check_rows(found, record)
+    own = "loss" if name == "mlflow" else "train/loss"
+    assert [step for step, _ in found.series[own]] == [2, 4, 6], "the Trainer's own, untouched"
+    if run == "sft":
+        assert {step for step, _ in found.series["eval_loss" if name == "mlflow" else "eval/loss"]} == {2, 4, 6}
+    late = [(step, round(value, 6)) for step, value in sorted(found.series["probe/call"])]
+    assert late == [(1, 0.1), (2, 0.2), (4, 0.4)], "LOG-1: late values are kept"
+    loud = [event for event in record.events[: kinds.index("end")] if event["level"] != "info"]
+    wanted = [(event["step"], f"{event['name']}: {event['title']}"[:63], event["text"]) for event in loud]
+    assert (3, "planted: planted alert", "what to do now") in wanted
+    assert sorted(found.alerts) == sorted(wanted)
+    assert found.identity["packages"]["llamafactory"] == record.run["packages"]["main"]["llamafactory"]
+    if name != "trackio":  # its config is sent with the first row, before the hashes are known
+        assert found.identity["data"]["rows_sha256"] == record.run["data"]["rows"]["sha256"]
+        assert found.identity["model"]["weights_sha256"] == record.run["model"]["weights"]["sha256"]
+    assert "monotonically" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_after_a_resume_no_row_is_sent_again(connect, train, name):
+    first = train(callbacks=ALL, max_steps=4, save_steps=2)
+    options, read = connect(name)
+    train(
+        callbacks=ALL,
+        max_steps=6,
+        output_dir=first,
+        resume_from_checkpoint=str(first / "checkpoint-2"),
+        overwrite_output_dir=False,
+        **options,
+    )
+    found = read()
+    assert sorted(step for step, _ in found.series["train/lr"]) == [3, 4, 5, 6]
 
 
 @pytest.mark.slow
-def test_wandb_keeps_late_values_and_its_own(train, tmp_path, monkeypatch):
-    """LOG-1: with `step=` in the past wandb would drop them."""
-    wandb = pytest.importorskip("wandb", reason="wandb is not installed: make test-slow")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    fit(train, "wandb")
-    wandb.finish()
-    from wandb.proto import wandb_internal_pb2
-
-    (file,) = tmp_path.rglob("run-*.wandb")
-    history, axes = [], {}
-    for data in log_records(file.read_bytes()):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
-        if record.HasField("history"):
-            items = record.history.item
-            history.append({item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items})
-        if record.HasField("metric") and record.metric.name == "probe/call":
-            axes[record.metric.name] = record.metric.step_metric
-    assert [(row["obs/step"], row["probe/call"]) for row in history if "probe/call" in row] == [
-        (2, 0.2),
-        (1, 0.1),
-        (4, 0.4),
-    ]
-    assert [row["train/global_step"] for row in history if "train/loss" in row] == [1, 2, 3, 4, 5, 6]
-    assert axes == {"probe/call": "obs/step"}
+def test_wandb_s_axis(connect, train):
+    """With `step=` in the past wandb would drop late values (LOG-1)."""
+    options, read = connect("wandb")
+    train(callbacks=["label_mask"], extra_callbacks=[Planted()], **options)
+    found = read()
+    for name in ("probe/call", "data/tokens", "obs/train/loss"):
+        assert found.series[f"axis of {name}"] == [(None, "obs/step")]
 
 
-@pytest.mark.slow
-def test_swanlab_as_llamafactory_connects_it(train, tmp_path, monkeypatch):
-    """LOG-5: `report_to: swanlab` crashes with swanlab 0.10 in transformers' own integration; `use_swanlab` works."""
-    swanlab = pytest.importorskip("swanlab", reason="swanlab is not installed: make test-slow")
-    start = swanlab.init  # LlamaFactory knows only "cloud" and "local", and "local" needs one more package
-    monkeypatch.setattr(swanlab, "init", lambda *args, **options: start(*args, **{**options, "mode": "offline"}))
-    monkeypatch.chdir(tmp_path)
-    fit(train, "none", use_swanlab=True, swanlab_logdir=str(tmp_path / "swan"))
-    swanlab.finish()
-    written = b"".join(path.read_bytes() for path in (tmp_path / "swan").rglob("*") if path.is_file())
-    assert b"probe/call" in written and b"train/loss" in written
+@pytest.mark.parametrize("name", NAMES)
+def test_a_value_that_is_no_number_harms_nothing(connect, train, name):
+    class Holes(ObsCallback):
+        yaml_name = "holes"
 
+        def row(self, row):
+            self.run.trackers.log({"hole/nan": math.nan, "hole/inf": math.inf, "hole/one": 1.0}, row.step)
 
-@pytest.mark.slow
-def test_trackio(train, tmp_path, monkeypatch):
-    import sqlite3
-
-    pytest.importorskip("trackio", reason="trackio is not installed: it wants another gradio than LlamaFactory 0.9.5")
-    import trackio.utils
-
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "trackio"
-    for module in (trackio.utils, *(m for n, m in list(sys.modules.items()) if n.startswith("trackio."))):
-        if hasattr(module, "TRACKIO_DIR"):
-            monkeypatch.setattr(module, "TRACKIO_DIR", folder)
-    fit(train, "trackio")
-    found = []
-    for file in folder.rglob("*.db"):
-        with sqlite3.connect(file) as base:
-            found += [
-                (step, json.loads(metrics)) for step, metrics in base.execute("select step, metrics from metrics")
-            ]
-    assert sorted((step, m["probe/call"]) for step, m in found if "probe/call" in m) == [(1, 0.1), (2, 0.2), (4, 0.4)]
-    assert len([m for _, m in found if "train/loss" in m]) == 6
+    options, read = connect(name)
+    out = train(callbacks=["label_mask"], extra_callbacks=[Holes()], max_steps=2, **options)
+    assert not [event for event in load_record(out).events if event["kind"] == "callback_off"]
+    assert sorted(read().series["hole/one"]) == [(1, 1.0), (2, 1.0)]
 
 
 def test_a_tracker_that_fails_is_named_once_and_left_out():
@@ -144,6 +175,8 @@ def test_a_tracker_that_fails_is_named_once_and_left_out():
 
     errors = []
     trackers = Trackers([WandbCallback(), object()], lambda name, error: errors.append((name, str(error))))
+    assert trackers.names == ["WandbCallback"]
     trackers.log({"probe/a": 1.0}, 1)
     trackers.log({"probe/a": 1.0}, 2)
+    trackers.alert("a", "b", "warn", 2)
     assert errors == [("WandbCallback", "gone")] and trackers.names == []

@@ -4,7 +4,7 @@ import threading
 import time
 
 from .. import __version__
-from ..identity import collect, difference, patch
+from ..identity import brief, collect, difference, patch
 from ..record.reader import decode_run
 from ..record.schema import RUN
 
@@ -41,6 +41,7 @@ class Identification:
         self._earlier = earlier
         self._identity["segments"] = [*earlier.get("segments", []), segment]
         self._segment = segment
+        self._told: dict = {}
         self._write()
         self._thread = threading.Thread(target=self._work, name="llamafactory-obs-identity", daemon=True)
         self._thread.start()
@@ -54,6 +55,14 @@ class Identification:
                     patch(self._identity, field, {"unknown": "not finished when training ended"})
                 self._jobs = []
                 self._write()
+
+    def tell(self, trackers) -> None:
+        """Hand what is known of the identity by now to the trackers, where it is news."""
+        with self._lock:
+            known = brief(self._identity)
+        if known != self._told:
+            self._told = known
+            trackers.identify(known)
 
     def _work(self) -> None:
         while self._jobs:

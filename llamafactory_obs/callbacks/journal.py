@@ -7,6 +7,7 @@ from ..identity.redact import hide, redact_text
 from ..record.schema import EVENTS
 from ..record.writer import RecordWriter
 from .console import Console
+from .trackers import Trackers
 
 
 def one_line(error: BaseException, limit: int) -> str:
@@ -22,14 +23,15 @@ class Journal:
         resumed: does training go on from a step > 0?
         is_main: is this the first rank? Elsewhere nothing is written or shown.
         hidden: secrets that must not stand in any event, however they got into its text.
+        trackers: where warnings and errors go as well, as alerts.
 
     Attributes:
         muted: while True nothing is written or shown (rows from before a resume are being replayed).
         writer: the record's writer, None on other ranks.
     """
 
-    def __init__(self, trainer, resumed: bool, is_main: bool, hidden: frozenset[str] = frozenset()):
-        self._hidden = hidden
+    def __init__(self, trainer, resumed: bool, is_main: bool, trackers: Trackers, hidden: frozenset[str] = frozenset()):
+        self._hidden, self._trackers = hidden, trackers
         self.muted = False
         self.console = Console(enabled=is_main)
         self.writer = RecordWriter(trainer.args.output_dir, resumed, self._problem) if is_main else None
@@ -80,6 +82,8 @@ class Journal:
         self.writer.append(EVENTS, row | said | {"action": action, "suggest": suggest or {}})
         if show:
             self.console.line(f"step {step} {name}: {said['text']}", level)
+        if level != "info":
+            self._trackers.alert(f"{name}: {title}", said["text"], level, step)
 
     def alert(self, name: str, finding: Finding) -> None:
         """Record and show what a detector found."""

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 
 from .arrivals import HostCopy
-from .ranks import Exchange, Ranks
+from .exchange import Exchange, Ranks
 
 #: A row is forced out when it is this many steps old. The device then still has work queued, so it does not wait.
 MAX_LAG = 2
@@ -20,6 +20,7 @@ class Row:
         values: column -> number.
         facts: what belongs to the step and is no column (per-parameter norms, the longest sample ...): for callbacks
             of this rank, not written.
+        per_rank: column -> its value on each rank, None where a rank has none; empty with one process.
     """
 
     def __init__(self, step: int | None = None, values: dict[str, float] | None = None):
@@ -27,6 +28,7 @@ class Row:
         self.time = 0.0
         self.values: dict[str, float] = values or {}
         self.facts: dict[str, object] = {}
+        self.per_rank: dict[str, list[float | None]] = {}
         self._copies: deque[tuple[HostCopy, Callable]] = deque()
         self.exchange: Exchange | None = None
 
@@ -93,7 +95,7 @@ class Pipeline:
                     row.exchange.wait()
                 elif not row.exchange.ready():
                     return
-                row.values = row.exchange.result()
+                row.values, row.per_rank = row.exchange.result(), row.exchange.per_rank()
             self._waiting.popleft()
             self._complete(row)
 
@@ -107,6 +109,6 @@ class Pipeline:
         for row in self._waiting:
             if row.harvest(force=False):
                 if row.exchange is not None and row.exchange.ready():
-                    row.values = row.exchange.result()
+                    row.values, row.per_rank = row.exchange.result(), row.exchange.per_rank()
                 self._complete(row)
         self._waiting.clear()

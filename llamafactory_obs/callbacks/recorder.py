@@ -6,6 +6,7 @@ the training goes on.
 
 import contextlib
 import functools
+import socket
 import time
 
 import torch
@@ -17,14 +18,16 @@ from .base import ObsCallback, find_trainer
 from .basics import Basics
 from .console import Console
 from .context import RunContext
+from .exchange import Ranks
 from .failures import guard_trackers, record_failure, will_retry
 from .identify import Identification
 from .journal import Journal
 from .phases import Phases
 from .pipeline import MAX_LAG, Pipeline, Row
-from .ranks import Ranks
 from .replay import continues_here, previous_rows
+from .requests import Requests
 from .taps import Gradients, Taps
+from .trackers import Trackers
 
 
 def _survives(method):
@@ -55,7 +58,10 @@ class Recorder(TrainerCallback):
         last: the newest finished row.
         costs: seconds spent in each callback, by its YAML name.
         phases: where the time goes, while a callback wants to know; None where nobody does.
-        of_batch: what callbacks share about the micro-batch that is being looked at.
+        of_batch: what callbacks share about the micro-batch that is being looked at; `normaliser`: the Trainer's
+            `num_items_in_batch`, the number that its loss is divided by (None where it is the mean of means).
+        hosts: the host name of each rank.
+        trackers: what the run reports to; none on other ranks than the first.
         event, alert, append: those of the `Journal`, for callbacks.
     """
 
@@ -117,7 +123,7 @@ class Recorder(TrainerCallback):
         """
         if not self.replaying:
             late = self._pipeline.ranks is not None or self.trainer.args.device.type != "cpu"
-            self._requests.append((step + (MAX_LAG if late else 0), what))
+            self._requests.add(what, step + (MAX_LAG if late else 0))
 
     def parameter_names(self, parameters: list) -> list[str]:
         """The names of parameters, as in `model.named_parameters()`."""
@@ -154,16 +160,19 @@ class Recorder(TrainerCallback):
     def _begin(self, trainer, state) -> None:
         retried = self._broke_off  # auto_find_batch_size: the same run, with a smaller batch
         self._broke_off = False
-        self.trainer, self._cost, self._requests, self._names = trainer, 0.0, [], {}
+        self.trainer, self._cost, self._requests, self._names = trainer, 0.0, Requests(), {}
         self._live, self.phases = list(self.callbacks), None
         self.costs = {callback.yaml_name: 0.0 for callback in self._live}
         keys = [key for callback in self._live for key in callback.keys]
         ranks = Ranks(keys) if Ranks.needed() else None  # all ranks join: before anything that can fail on one of them
+        self.hosts = ranks.hosts() if ranks is not None else [socket.gethostname()]
         self._pipeline = Pipeline(ranks, self._complete)
         is_main, resumed = state.is_world_process_zero, state.global_step > 0
         continues = continues_here(trainer)
         rows = previous_rows(trainer.args.output_dir, state.global_step if continues else 0, is_main)
-        self.journal = Journal(trainer, continues or retried, is_main, self.context.hidden)
+        connected = trainer.callback_handler.callbacks if is_main else []
+        self.trackers = Trackers(connected, self.callback_off)
+        self.journal = Journal(trainer, continues or retried, is_main, self.trackers, self.context.hidden)
         self.event, self.alert, self.append = self.journal.event, self.journal.alert, self.journal.append
         self._identification = self._identify() if is_main else None
         self.active = True
@@ -175,6 +184,8 @@ class Recorder(TrainerCallback):
         self._taps = Taps(trainer, self)
         self._taps.install()
         names = ", ".join(callback.yaml_name for callback in self._live[1:])
+        if self._identification is not None:
+            self._identification.tell(self.trackers)
         kind, title = ("resume", "training resumes") if resumed else ("start", "training starts")
         text = f"{names or 'no callbacks of ours'}; record: {self._folder}"
         evidence = {"callbacks": names, "max_steps": state.max_steps, "rows_replayed": len(rows)}
@@ -204,7 +215,8 @@ class Recorder(TrainerCallback):
     # ---- one step, in its order ---------------------------------------------------------------------------------
 
     @_survives
-    def micro_batch(self, inputs) -> None:
+    def micro_batch(self, inputs, normaliser) -> None:
+        self.of_batch = {"normaliser": normaliser}
         self._each("batch", inputs)
         self.of_batch = {}
 
@@ -235,20 +247,21 @@ class Recorder(TrainerCallback):
         self._pipeline.close_step(state.global_step)
         flush = control.should_log or control.should_save or control.should_evaluate or control.should_training_stop
         self._pipeline.advance(state.global_step, flush=flush)
-        self._obey(state.global_step, control)
+        self._requests.obey(state.global_step, control)
+        self._drain_before_the_end(state, control)
 
     def _complete(self, row: Row) -> None:
         """A row is finished: write it, then let the callbacks judge it."""
         self._each("derive", row.values)
         self.append(STEPS, {"step": row.step, "time": row.time, **row.values})
+        self.trackers.row(row.values, row.step)
         self.last = row
         self._each("row", row)
 
-    def _obey(self, step: int, control) -> None:
-        due = [what for when, what in self._requests if when <= step]
-        self._requests = [(when, what) for when, what in self._requests if when > step]
-        control.should_save = control.should_save or "save" in due
-        control.should_training_stop = control.should_training_stop or "stop" in due
+    def _drain_before_the_end(self, state, control) -> None:
+        """Finish every row while the trackers are still open; all ranks stop at the same step."""
+        if control.should_training_stop or state.global_step >= state.max_steps:
+            self._pipeline.drain(state.global_step)
 
     # ---- between steps, and the end -----------------------------------------------------------------------------
 
@@ -260,10 +273,13 @@ class Recorder(TrainerCallback):
             for callback in list(self._live):
                 numbers |= self._call(callback, callback.summary) or {}
             self.journal.console.summary(state.global_step, numbers)
+        if self._identification is not None:
+            self._identification.tell(self.trackers)
 
     @_survives
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         self._each("evaluated", metrics or {})
+        self._drain_before_the_end(state, control)  # early stopping
 
     @_survives
     def on_save(self, args, state, control, **kwargs):
@@ -298,6 +314,7 @@ class Recorder(TrainerCallback):
         self._taps.remove()
         if self._identification is not None:
             self._identification.finish()
+            self._identification.tell(self.trackers)
         if self.journal.writer is not None:
             self.journal.writer.close()
 

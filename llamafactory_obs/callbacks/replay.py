@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from ..record.reader import merge_steps, read_rows
 from ..record.schema import FOLDER, STEPS
-from .ranks import Ranks
+from .exchange import Ranks
 
 #: more than any detector's window
 ROWS = 512

@@ -126,7 +126,8 @@ class Taps:
 
     def _training_step(self, original):
         def training_step(model, inputs, *args, **kwargs):
-            self._recorder.micro_batch(inputs)
+            normaliser = args[0] if args else kwargs.get("num_items_in_batch")
+            self._recorder.micro_batch(inputs, normaliser)
             try:
                 loss = original(model, inputs, *args, **kwargs)
             except BaseException as error:

@@ -1,11 +1,20 @@
-"""Numbers that arrive late, into the tracker that the run reports to, at the step they belong to.
-
-A tracker that takes only rising steps (wandb) gets a step axis of its own, `obs/step`: a value for step 200 that comes
-when training is at 249 would be dropped otherwise (wandb issue 10628).
-"""
+"""The run's numbers, alerts and identity in the tracker that the run reports to; from the first rank, once each."""
 
 import contextlib
 from collections.abc import Callable
+
+from .tracker_sinks import SINKS
+
+#: what the Trainer writes under the same name, but per log window: ours are per step and get a prefix
+_TRAINER_S = {"train/loss", "train/grad_norm", "train/epoch"}
+PREFIX = "obs/"
+
+
+def tracker_name(key: str) -> str | None:
+    """The name in the tracker of a column of `steps.jsonl`; None for what the Trainer itself writes there (`eval/*`)."""
+    if key.startswith("eval/"):
+        return None
+    return PREFIX + key if key in _TRAINER_S else key
 
 
 class Trackers:
@@ -20,7 +29,7 @@ class Trackers:
         self._on_error = on_error
         self._sinks = []
         for callback in callbacks:
-            sink = next((_SINKS[cls.__name__] for cls in type(callback).__mro__ if cls.__name__ in _SINKS), None)
+            sink = next((SINKS[cls.__name__] for cls in type(callback).__mro__ if cls.__name__ in SINKS), None)
             if sink is not None:
                 with contextlib.suppress(Exception):  # a tracker that is not there has said so itself
                     self._sinks.append((type(callback).__name__, sink(callback)))
@@ -30,64 +39,33 @@ class Trackers:
         """The classes of the trackers that are written to."""
         return [name for name, _ in self._sinks]
 
+    def row(self, values: dict[str, float], step: int) -> None:
+        """A finished row of `steps.jsonl`, under the names of `tracker_name`."""
+        named = {tracker_name(key): value for key, value in values.items()}
+        named.pop(None, None)
+        self.log(named, step)
+
     def log(self, values: dict[str, float], step: int) -> None:
         """Write values at a step, which may lie behind the current one."""
-        for name, write in list(self._sinks):
+        if values:
+            self._each("log", values, step)
+
+    def alert(self, title: str, text: str, level: str, step: int) -> None:
+        """An alert, in the tracker's own way where it has one.
+
+        Args:
+            level: warn | error.
+        """
+        self._each("alert", title, text, level, step)
+
+    def identify(self, identity: dict) -> None:
+        """What the run is (`identity.brief`), into the tracker's config; a later call adds what was not known yet."""
+        self._each("identify", identity)
+
+    def _each(self, method: str, *args) -> None:
+        for name, sink in list(self._sinks):
             try:
-                write(values, step)
+                getattr(sink, method)(*args)
             except Exception as error:
-                self._sinks.remove((name, write))
+                self._sinks = [(other, one) for other, one in self._sinks if one is not sink]
                 self._on_error(name, error)
-
-
-def _wandb(callback):
-    run = callback._wandb.run
-    defined: set[str] = set()
-
-    def write(values: dict[str, float], step: int) -> None:
-        for name in values.keys() - defined:
-            run.define_metric(name, step_metric="obs/step")
-            defined.add(name)
-        run.log({**values, "obs/step": step})
-
-    return write
-
-
-def _tensorboard(callback):
-    from torch.utils.tensorboard import SummaryWriter
-
-    folder = callback.tb_writer.log_dir
-
-    def write(values: dict[str, float], step: int) -> None:
-        writer = callback.tb_writer or SummaryWriter(folder)  # closed at the end of training
-        for name, value in values.items():
-            writer.add_scalar(name, value, step)
-        writer.flush()
-        if writer is not callback.tb_writer:
-            writer.close()
-
-    return write
-
-
-def _swanlab(callback):
-    import swanlab
-
-    return lambda values, step: swanlab.log(values, step=step)
-
-
-def _trackio(callback):
-    return lambda values, step: callback._trackio.log(values, step=step)
-
-
-def _mlflow(callback):
-    return lambda values, step: callback._ml_flow.log_metrics(values, step=step)
-
-
-#: class name of transformers' integration -> what makes a writer from it
-_SINKS = {
-    "WandbCallback": _wandb,
-    "TensorBoardCallback": _tensorboard,
-    "SwanLabCallback": _swanlab,
-    "TrackioCallback": _trackio,
-    "MLflowCallback": _mlflow,
-}

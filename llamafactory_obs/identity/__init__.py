@@ -14,11 +14,12 @@ import os
 from collections.abc import Callable
 
 from . import code, data, hardware, model, packages, rows, settings
+from .brief import brief
 from .difference import difference, statement
 from .redact import redact
 from .unknown import Unknowns, is_unknown
 
-__all__ = ["collect", "difference", "patch", "redact", "statement"]
+__all__ = ["brief", "collect", "difference", "patch", "redact", "statement"]
 
 Job = tuple[str, Callable[[], object]]
 """A dotted field of the identity and the function that computes its value; it never raises."""

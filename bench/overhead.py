@@ -15,23 +15,19 @@ import statistics
 import time
 
 import torch
+from datasets import Dataset
 from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
 from llamafactory_obs.callbacks.context import RunContext
-from llamafactory_obs.callbacks.grad_norm_spike import GradNormSpike
-from llamafactory_obs.callbacks.label_mask import LabelMask
-from llamafactory_obs.callbacks.layer_norms import LayerNorms
 from llamafactory_obs.callbacks.recorder import Recorder
-from llamafactory_obs.callbacks.vram import Vram
+from llamafactory_obs.plugin.registry import OWN, resolve
 
-OURS = {
-    "ours: grad_norm_spike": ["grad_norm_spike"],
-    "ours: grad_norm_spike + layer_norms (gradients)": ["grad_norm_spike", "layer_norms"],
-    "ours: label_mask": ["label_mask"],
-    "ours: vram": ["vram"],
-    "ours: all four": ["grad_norm_spike", "layer_norms", "label_mask", "vram"],
-    "ours: all four, weights every step": ["grad_norm_spike", "layer_norms", "label_mask", "vram"],
-}
+#: not measured: its work is in another process
+_ELSEWHERE = ("probe",)
+#: every step; layer_norms' weight norms stay at their default of every 10 steps (a copy of the weights each time)
+OPTIONS = {"layer_norms": {"every": 1}}
+NAMES = [name for name in OWN if name not in _ELSEWHERE]
+OURS = {f"ours: {name}": [name] for name in NAMES} | {"ours: all of these": NAMES}
 
 
 def item_per_norm(model, optimizer) -> None:
@@ -73,6 +69,7 @@ class Switch(TrainerCallback):
         self.rounds: list[dict[str, float]] = []
         self.inside: dict[str, list[float]] = {name: [] for name in OURS}
         self.current = "none"
+        self.phases = None
 
     def on_step_begin(self, args, state, control, **kwargs):
         if not self.queue:
@@ -93,13 +90,15 @@ class Switch(TrainerCallback):
 
     def _switch(self, name: str) -> None:
         recorder = self.recorder
+        if self.phases is None:
+            self.phases = recorder.phases
         recorder._taps.remove()
         recorder.active = name in OURS
         if recorder.active:
             recorder._live = [c for c in recorder.callbacks if c.yaml_name in ("basics", *OURS[name])]
-            for callback in recorder.callbacks:
-                if callback.yaml_name == "layer_norms":
-                    callback.weights_every = 1 if "weights every step" in name else 0
+            recorder.phases = self.phases if "throughput" in OURS[name] else None
+            if recorder.phases is not None:
+                recorder.phases.take()  # the steps of the other variants are not this one's
             recorder._taps.install()
 
 
@@ -121,9 +120,9 @@ def main() -> None:
         from peft import LoraConfig, get_peft_model
 
         model = get_peft_model(model, LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM"))
-    ids = torch.randint(0, model.config.vocab_size, (options.tokens,))
-    rows = [{"input_ids": ids, "labels": ids, "attention_mask": torch.ones_like(ids)}] * 4096
-    callbacks = [GradNormSpike(), LayerNorms(every=1, weights_every=0, snapshot_limit_mib=1 << 20), LabelMask(), Vram()]
+    ids = torch.randint(0, model.config.vocab_size, (options.tokens,)).tolist()
+    rows = Dataset.from_list([{"input_ids": ids, "labels": ids, "attention_mask": [1] * len(ids)}] * 4096)
+    callbacks = [resolve(name, name)(**OPTIONS.get(name, {})) for name in NAMES]
     recorder = Recorder(RunContext())
     switch = Switch(recorder, options.only)
     warm_up = 1

@@ -1,6 +1,7 @@
 """Runs under torchrun with 2 gloo processes: `ranks_worker.py CASE ARGUMENTS(json)`."""
 
 import json
+import os
 import sys
 import time
 
@@ -12,6 +13,8 @@ from transformers import TrainerCallback
 def train(config: dict) -> None:
     """A LlamaFactory run; `break_rank` plants an exception on one rank, `poison_step` a huge gradient; `slow_rank` naps
     in its forward passes; `drift` changes a weight or the rate of rank 1 after step 3."""
+    if config.pop("fsdp2", False):
+        allow_fsdp2_on_cpu()
     from llamafactory.train.tuner import run_exp
 
     import llamafactory_obs
@@ -47,6 +50,24 @@ def train(config: dict) -> None:
 
         callbacks.append(Poison())
     run_exp(config, callbacks=callbacks)
+
+
+def allow_fsdp2_on_cpu() -> None:
+    """accelerate takes FSDP for accelerators only, though torch's FSDP2 works with gloo: it is told another type."""
+    from accelerate.state import PartialState
+    from accelerate.utils import DistributedType
+
+    layer = {"AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP", "TRANSFORMER_CLS_TO_WRAP": "Qwen3DecoderLayer"}
+    options = {"VERSION": "2", "RESHARD_AFTER_FORWARD": "true", "STATE_DICT_TYPE": "FULL_STATE_DICT"} | layer
+    os.environ.update({"ACCELERATE_USE_FSDP": "true"} | {f"FSDP_{name}": value for name, value in options.items()})
+    real = PartialState.__init__
+
+    def init(self, *args, **kwargs):
+        real(self, *args, **kwargs)
+        if self._shared_state.get("distributed_type") == DistributedType.MULTI_CPU:
+            self._shared_state["distributed_type"] = DistributedType.MULTI_HPU
+
+    PartialState.__init__ = init
 
 
 class Drift(TrainerCallback):

@@ -73,6 +73,27 @@ def test_a_stop_is_taken_by_all_ranks_at_the_same_step(two):
     assert (record.folder.parent / "checkpoint-18").is_dir()
 
 
+def test_fsdp2_under_the_trainer_gives_the_numbers_of_ddp(two):
+    """The real Trainer with FSDP2: one record, the same norms as with whole weights."""
+    sharded, _ = two(callbacks=ALL, max_steps=4, extra={"fsdp2": True})
+    whole, _ = two(callbacks=ALL, max_steps=4)
+    assert sharded.run["world"]["engine"] == "fsdp"
+    assert "callback_off" not in [event["kind"] for event in sharded.events]
+    for key in ("data/tokens", "data/supervised_tokens", "train/lr"):
+        assert sharded.steps[key] == whole.steps[key], key
+    for key in ("train/loss", "train/grad_norm"):
+        assert sharded.steps[key] == pytest.approx(whole.steps[key], rel=1e-3), key
+    for column in ("grad_norm", "weight_norm", "update_ratio"):
+        for name in whole.layers.names:
+            mine, theirs = (r.layers.column(column, name) for r in (sharded, whole))
+            assert mine.keys() == theirs.keys()
+            wanted = [value for value in theirs.values() if value is not None]
+            assert [v for v in mine.values() if v is not None] == pytest.approx(wanted, rel=2e-2, abs=1e-6), (
+                name,
+                column,
+            )
+
+
 def test_fsdp2_norms_are_those_of_whole_parameters(model):
     done = torchrun("fsdp2", {"model": str(model)})
     assert done.returncode == 0, done.stderr[-3000:]

@@ -5,6 +5,7 @@ python bench/gpu_check.py [--steps 40]
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
-from llamafactory_obs import GradNormSpike, LabelMask, LayerNorms, Throughput, Vram, load_record
+from llamafactory_obs import GradNormSpike, LabelMask, LayerNorms, System, Throughput, Vram, load_record
 from llamafactory_obs.callbacks.recorder import Recorder
 from llamafactory_obs.gpu.nvml import Nvml
 
@@ -80,7 +81,44 @@ def hooks_never_synchronise() -> None:
 
 
 def ours() -> list:
-    return [GradNormSpike(), LayerNorms(every=1, weights_every=1), LabelMask(), Vram(), Throughput()]
+    return [
+        GradNormSpike(),
+        LayerNorms(every=1, weights_every=1),
+        LabelMask(),
+        Vram(),
+        Throughput(),
+        System(interval=0.2),
+    ]
+
+
+def system_claims(record) -> None:
+    """What `system` says of the card, against nvidia-smi and against what a card can do."""
+    columns = {name.removeprefix("system/"): values for name, values in record.steps.items()}
+    fields = {"gpu_power_limit_w": "power.limit", "gpu_temperature_c": "temperature.gpu", "sm": "clocks.max.sm"}
+    query = f"--query-gpu={','.join(fields.values())}"
+    found = subprocess.run(["nvidia-smi", "-i", "0", query, "--format=csv,noheader,nounits"], capture_output=True)
+    numbers = dict(zip(fields, map(float, found.stdout.decode().split(",")), strict=True))
+    for name, slack in (("gpu_power_limit_w", 0.01), ("gpu_temperature_c", 0.4)):
+        mine = columns.get(name, [0.0])[-1]
+        claim(f"{name} is nvidia-smi's", abs(mine / numbers[name] - 1) <= slack, f"{mine:g} / {numbers[name]:g}")
+    clock = max(columns["sm_clock_mhz"])
+    claim("the clock is one that the card has", 0 < clock <= numbers["sm"], f"{clock:.0f} of {numbers['sm']:.0f} MHz")
+    shares = ("gpu_util", "gpu_memory_util", "sm_activity", "sm_occupancy", "gpu_throttled", "gpu_power_capped")
+    for name in shares:
+        values = columns.get(name)
+        unknown = "the card or the driver does not give it" if name.startswith("sm_") else "missing"
+        holds = all(0 <= value <= 1 for value in values) if values else name.startswith("sm_")
+        claim(f"{name} is a share", holds, f"mean {sum(values) / len(values):.2f}" if values else unknown)
+    claim("the training keeps the card busy", max(columns["gpu_util"]) > 0.3, f"{max(columns['gpu_util']):.2f}")
+    busy = columns.get("sm_activity")
+    claim("SMs are busy no longer than the card", not busy or max(busy) <= max(columns["gpu_util"]) + 0.1)
+    power, limit = max(columns["gpu_power_w"]), columns["gpu_power_limit_w"][-1]
+    claim("power is within the limit", 20 < power < 1.2 * limit, f"{power:.0f} W of {limit:.0f}")
+    claim("PCIe is not faster than PCIe", 0 <= max(columns["pcie_rx_mib_s"]) < 130_000, max(columns["pcie_rx_mib_s"]))
+    claim("the card is not lost", max(columns["gpu_lost"]) == 0)
+    listed = Nvml().processes(0) or []
+    others = columns.get("gpu_other_processes", [0])[-1]
+    claim("the others on the card are counted", not listed or others == len(listed) - 1, f"{others} of {len(listed)}")
 
 
 def main() -> None:
@@ -112,6 +150,7 @@ def main() -> None:
     model_s = sum(sum(record.steps[f"time/{part}_s"][1:]) for part in ("forward", "backward"))
     claim("most of it is the model", 0.5 < model_s / took < 1, f"{model_s / took:.0%}")
     claim("no part is negative", all(min(v) >= 0 for k, v in record.steps.items() if k.startswith("time/")))
+    system_claims(record)
     nvml = Nvml()
     memory = nvml.memory(0)
     claim("NVML sees the card", memory is not None, nvml.reason or json.dumps(memory))

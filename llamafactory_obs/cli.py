@@ -17,8 +17,8 @@ from .plugin.names import did_you_mean
 
 PROG = "llamafactory-obs"
 
-#: verbs about a run config: name, module with `add_options(parser)`, `request(args)` and `run(request)`, what it does
-_OF_A_CONFIG = (
+#: verbs with a module of their own: name, module (`add_options(parser)`, `request(args)`, `run(request)`), what it does
+_WITH_A_MODULE = (
     (
         "preflight",
         ".preflight.command",
@@ -43,6 +43,16 @@ _OF_A_CONFIG = (
         "overfit",
         ".preflight.overfit.command",
         "The single-batch test: can model and pipeline learn one batch by heart?",
+    ),
+    (
+        "baseline-speed",
+        ".preflight.speed.command",
+        "Measure the speed in layers: ready batch, real data loader, logging, evaluation, saving; say what each costs.",
+    ),
+    (
+        "replay",
+        ".replay.command",
+        "Rebuild the batch of a recorded step and run it on a checkpoint: does the anomaly come with the data?",
     ),
 )
 
@@ -125,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_probe(probe)
 
-    for name, module, help_text in _OF_A_CONFIG:
+    for name, module, help_text in _WITH_A_MODULE:
         command = importlib.import_module(module, __package__)
         command.add_options(verb(name, functools.partial(_run_command, command), help_text))
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from llamafactory_obs.callbacks.pipeline import MAX_LAG, Pipeline, Row
 from llamafactory_obs.callbacks.exchange import reduce
+from llamafactory_obs.callbacks.pipeline import MAX_LAG, Pipeline, Row
 from llamafactory_obs.record.schema import Key
 
 

@@ -81,7 +81,7 @@ class SwanLab:
 
 class Trackio:
     """The Trainer logs without a step there, so its rows and ours share the axis `train/global_step`. Alerts are
-    `trackio.alert`. Its config is sent with the first row: what is known of the identity later is in `run.json` only."""
+    trackio's own. Its config is sent with the first row: what is known of the identity later is in `run.json` only."""
 
     def __init__(self, callback):
         self._trackio = callback._trackio

@@ -11,7 +11,7 @@ PREFIX = "obs/"
 
 
 def tracker_name(key: str) -> str | None:
-    """The name in the tracker of a column of `steps.jsonl`; None for what the Trainer itself writes there (`eval/*`)."""
+    """The tracker's name for a column of `steps.jsonl`; None for what the Trainer itself writes there (`eval/*`)."""
     if key.startswith("eval/"):
         return None
     return PREFIX + key if key in _TRAINER_S else key

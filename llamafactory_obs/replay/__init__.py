@@ -1,0 +1,1 @@
+"""`replay`: the batch of a recorded step, rebuilt and run again."""

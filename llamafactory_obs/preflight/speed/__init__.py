@@ -1,0 +1,1 @@
+"""`baseline-speed`: where a run's time would go, measured layer by layer."""

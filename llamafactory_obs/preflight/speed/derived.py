@@ -1,0 +1,106 @@
+"""From a run config to that of the measuring run: what makes a step slow or fast stays; what leaves traces goes."""
+
+from pathlib import Path
+
+from ...plugin.registry import OWN
+from ..rehearsal.derive import GONE, Derived, name_of
+from ..run_config import RunConfig
+
+_MEASURE = "llamafactory_obs.preflight.speed.callback.MeasureSpeed"
+#: the Trainer's own rhythm is off: the plan says when it logs, evaluates and saves
+_RHYTHM = {
+    "max_steps": 1_000_000,
+    "logging_strategy": "no",
+    "logging_first_step": GONE,
+    "eval_strategy": "no",
+    "evaluation_strategy": GONE,
+    "eval_on_start": GONE,
+    "save_strategy": "no",
+    "do_eval": False,
+    "do_predict": False,
+    "load_best_model_at_end": False,
+    "metric_for_best_model": GONE,
+    "greater_is_better": GONE,
+    "early_stopping_steps": GONE,
+}
+#: nothing leaves the folder, nothing is resumed
+_ALONE = {
+    "do_train": True,
+    "overwrite_output_dir": True,
+    "resume_from_checkpoint": GONE,
+    "use_swanlab": False,
+    "push_to_hub": False,
+    "run_name": GONE,
+    "logging_dir": GONE,
+    "plot_loss": False,
+    "disable_tqdm": True,
+    "include_effective_tokens_per_second": GONE,
+}
+#: trackers that only write files
+_LOCAL = ("tensorboard",)
+#: ours that would start processes of their own, or end the training
+_NOT_HERE = ("probe", "early_stopping")
+
+
+def derive(
+    config: RunConfig, output_dir: Path, options: dict, every_callback: bool
+) -> tuple[Derived, list[str], list[str]]:
+    """The config of the measuring run.
+
+    Args:
+        config: of the real run.
+        output_dir: of the measuring run.
+        options: of `callback.MeasureSpeed`.
+        every_callback: those that are not ours take part too.
+
+    Returns:
+        The config, the names of the user's callbacks that take part, and what that leaves out, for people.
+    """
+    trackers, limits = _trackers(config)
+    changes = {**_RHYTHM, **_ALONE, "report_to": trackers, "output_dir": str(output_dir)}
+    if not _is_tokenized(config.given.get("tokenized_path")):
+        changes["tokenized_path"] = GONE  # LlamaFactory would write it
+    if config.given.get("cache_dir"):
+        changes["cache_dir"] = GONE  # data sets are cached there too; `rehearsal.child.environment` names the model's
+    given, changed = dict(config.given), {}
+    for key, value in changes.items():
+        before = given.pop(key, None)
+        if value is not GONE:
+            given[key] = value
+        if before != value:
+            changed[key] = {"from": before, "to": value}
+    kept = [entry for entry in config.callbacks if _takes_part(name_of(entry), every_callback)]
+    names = [name_of(entry) for entry in kept]
+    left_out = [name for name in map(name_of, config.callbacks) if name not in names]
+    limits += [_why_not(name) for name in left_out]
+    obs = {name: getattr(config.settings, name) for name in ("mask_range", "limit_gib", "margin_gib")}
+    given["obs"] = {name: list(value) if name == "mask_range" else value for name, value in obs.items() if value}
+    own = [] if "throughput" in names else ["throughput"]
+    given["callbacks"] = [*kept, *own, {_MEASURE: options}]
+    return Derived(given, changed, left_out), names, limits
+
+
+def _trackers(config: RunConfig) -> tuple[str | list[str], list[str]]:
+    """What the measuring run reports to, and what it does not."""
+    wanted = config.given.get("report_to") or []
+    wanted = [str(one).strip() for one in (wanted if isinstance(wanted, list) else str(wanted).split(","))]
+    local = [name for name in wanted if name in _LOCAL]
+    remote = [name for name in wanted if name not in (*_LOCAL, "none", "")]
+    if config.given.get("use_swanlab"):
+        remote.append("swanlab")
+    limits = [f"{', '.join(dict.fromkeys(remote))}: not connected to, so its cost is not measured"] if remote else []
+    return local or "none", limits
+
+
+def _is_tokenized(path: object) -> bool:
+    return isinstance(path, str) and Path(path).is_dir() and any(Path(path).iterdir())
+
+
+def _takes_part(name: str, every: bool) -> bool:
+    return name not in _NOT_HERE and (every or name in OWN)
+
+
+def _why_not(name: str) -> str:
+    if name in _NOT_HERE:
+        return f"callback {name} is left out: it would start or end something"
+    return f"callback {name} is left out: not ours, it may write elsewhere; --callbacks lets it take part"

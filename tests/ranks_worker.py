@@ -148,9 +148,10 @@ def fsdp2(arguments: dict) -> None:
 
 def _weights_through_callback(callback, model, gradients, lr):
     """Drive the callback's own hooks around one update; returns the per-parameter weight norms and update norms."""
+    from llamafactory_obs.callbacks.pipeline import Row
 
     class Run:
-        step, trainer = 1, type("Trainer", (), {"model": model})
+        step, trainer, open_row = 1, type("Trainer", (), {"model": model}), Row()
 
         def append(self, file, row):
             pass

@@ -100,7 +100,8 @@ def test_callbacks_as_json(capsys, monkeypatch, transformers):
     result = json.loads(capsys.readouterr().out)
     rows = {row["name"]: row for row in result["callbacks"]}
     assert set(rows) == {*registry.OWN, "early_stopping", "theirs"}
-    assert {"grad_norm_spike", "layer_norms", "label_mask", "vram", "throughput", "probe"} == set(registry.OWN)
+    names = {"grad_norm_spike", "layer_norms", "optimizer", "label_mask", "vram", "throughput", "system", "ranks"}
+    assert names | {"samples", "probe", "quality"} == set(registry.OWN)
     for name in registry.OWN:
         assert rows[name]["doc"] and rows[name]["error"] is None
         assert all(option["doc"] and option["type"] for option in rows[name]["options"]), name

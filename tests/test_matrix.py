@@ -20,10 +20,15 @@ SHAPES = {
     "checkpointing": {"finetuning_type": "lora", "disable_gradient_checkpointing": False},
     "sparse_log": {"logging_steps": 50},
 }
-#: options that keep a matrix run short: the probe's companion has tests of its own (test_probe_callback.py)
-OPTIONS = {"probe": {"companion": False}}
+#: options that keep a matrix run short (the probe's companion has tests of its own: test_probe_callback.py), or let
+#: every step have every number (what takes passes over the weights is made at every 100th step by itself)
+OPTIONS = {"probe": {"companion": False}, "optimizer": {"every": 1}}
 ALL = [{name: OPTIONS[name]} if name in OPTIONS else name for name in OWN]
 ROW = {"step", "time", "segment"}
+#: columns of an evaluation or of a probed checkpoint: they stand at its step alone
+AT_TIMES = ("eval/", "quality/", "probe_")
+#: with a GradScaler only
+FP16 = ("train/loss_scale", "train/steps_skipped")
 
 
 def check(out, names, steps=4):
@@ -34,7 +39,7 @@ def check(out, names, steps=4):
     assert off == [], off
     assert record.steps["step"] == list(range(1, steps + 1))
     declared = {key.name for name in names for key in resolve(name, name).keys} | {key.name for key in Basics.keys}
-    columns = {column for column in record.steps if not column.startswith("eval/")}
+    columns = {column for column in record.steps if not column.startswith(AT_TIMES)}
     assert columns <= declared | ROW, "every logged key is declared"
     assert {"train/loss", "train/lr", "train/grad_norm", "train/clip_coef"} <= columns
     assert all(None not in record.steps[c] for c in columns), "every step has every number"
@@ -62,9 +67,25 @@ def test_each_callback_alone(train, name):
     record = check(
         train(callbacks=[{name: OPTIONS.get(name)}], max_steps=4, report_to="tensorboard", plot_loss=False), [name]
     )
-    assert {key.name for key in resolve(name, name).keys if "gib" not in key.name} - set(record.steps) <= {
-        "system/fragmentation"  # GPU only
+    hardware = ("system/fragmentation", "system/gpu_", "system/sm_", "system/pcie_", "system/host_disk")
+    everywhere = {key.name for key in resolve(name, name).keys if "gib" not in key.name}
+    assert not {
+        column
+        for column in everywhere - set(record.steps)
+        if not column.startswith((*hardware, *AT_TIMES, *FP16, "ranks/"))  # tests/test_ranks_watch.py
     }
+
+
+@pytest.mark.parametrize("stage", ["sft", "dpo", "pt"])
+def test_all_callbacks_after_a_resume(train, stage):
+    out = train(callbacks=ALL, max_steps=4, save_steps=2, **STAGES[stage])
+    again = {"output_dir": out, "resume_from_checkpoint": str(out / "checkpoint-2"), "overwrite_output_dir": False}
+    train(callbacks=ALL, max_steps=6, **STAGES[stage], **again)
+    record = load_record(out)
+    assert "callback_off" not in [event["kind"] for event in record.events]
+    assert record.steps["step"] == [1, 2, 3, 4, 5, 6] and record.steps["segment"] == [0, 0, 1, 1, 1, 1]
+    columns = [column for column in record.steps if not column.startswith(AT_TIMES)]
+    assert all(None not in record.steps[column] for column in columns)
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -10,9 +10,17 @@ import pytest
 from tiny import tiny_config
 
 from llamafactory_obs import load_record
+from llamafactory_obs.plugin.registry import OWN
 
 pytestmark = pytest.mark.slow
-ALL = ["grad_norm_spike", {"layer_norms": {"weights_every": 2}}, "label_mask", "vram", "throughput"]
+#: the probe's companion has tests of its own
+OPTIONS = {
+    "layer_norms": {"weights_every": 2},
+    "optimizer": {"every": 2},
+    "ranks": {"weights_every": 2},
+    "probe": {"companion": False},
+}
+ALL = [{name: OPTIONS[name]} if name in OPTIONS else name for name in OWN]
 
 
 def torchrun(case: str, arguments: dict) -> subprocess.CompletedProcess:

@@ -82,8 +82,12 @@ class Journal:
         self.writer.append(EVENTS, row | said | {"action": action, "suggest": suggest or {}})
         if show:
             self.console.line(f"step {step} {name}: {said['text']}", level)
-        if level != "info":
-            self._trackers.alert(f"{name}: {title}", said["text"], level, step)
+        self.pass_on(row | said)
+
+    def pass_on(self, event: dict) -> None:
+        """A warning or an error, which another process may have recorded, to the trackers."""
+        if event["level"] != "info":
+            self._trackers.alert(f"{event['name']}: {event['title']}", event["text"], event["level"], event["step"])
 
     def alert(self, name: str, finding: Finding) -> None:
         """Record and show what a detector found."""

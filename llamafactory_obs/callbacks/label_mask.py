@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+import transformers
 
-from ..detect import BandDetector
+from ..detect import BandDetector, NormaliserDetector
 from ..record.schema import Key
 from ..settings import parse_range
 from .base import ObsCallback
@@ -76,6 +77,7 @@ class LabelMask(ObsCallback):
         self._cutoff = None if stage == "pt" else self.context.data("cutoff_len")
         tokenizer = getattr(self.run.trainer, "processing_class", None)
         self._pad_id = getattr(tokenizer, "pad_token_id", None)
+        self._normaliser = NormaliserDetector(version=transformers.__version__)
         self._said: set[str] = set()
         self._masked_total = 0
 
@@ -85,12 +87,20 @@ class LabelMask(ObsCallback):
             stage = f"the stage {self.context.stage!r}" if self.context.stage else "this trainer"
             self._say_once("unavailable", "no labels", f"{stage} gives batches without labels: nothing to count")
             return
+        self._keep_normaliser(self.run.of_batch["normaliser"])
         with torch.no_grad():
             segments = segments_for(self.run, inputs, self._pad_id)
             if segments.note:
                 self._say_once("note", "padding", segments.note)
             counts = self._count(labels, segments)
         self.run.defer([counts], _add_counts if self._cutoff else _add_counts_without_cutoff)
+
+    def _keep_normaliser(self, number) -> None:
+        """What this micro-batch's loss will be divided by, to be judged with the row."""
+        if isinstance(number, torch.Tensor):
+            self.run.defer([number.detach().reshape(-1).sum()], _add_normaliser)  # one number for each replica
+        else:
+            _add_normaliser(self.run.open_row, number)
 
     def _count(self, labels: torch.Tensor, segments: Segments) -> torch.Tensor:
         """The nine figures of one micro-batch as one float64 tensor on the batch's device; no host sync."""
@@ -123,6 +133,9 @@ class LabelMask(ObsCallback):
 
     def row(self, row) -> None:
         values = row.values
+        finding = self._normaliser.update(row.step, row.facts.get("normalisers", []))
+        if finding is not None:
+            self.run.alert(self.yaml_name, finding)
         if not values.get("data/tokens"):
             return
         if self._band is not None:
@@ -185,3 +198,7 @@ def _add_counts(row, counts: list[float]) -> None:
 def _add_counts_without_cutoff(row, counts: list[float]) -> None:
     _add_counts(row, counts)
     row.values.pop("data/truncated", None)
+
+
+def _add_normaliser(row, number: float | None) -> None:
+    row.facts.setdefault("normalisers", []).append(number)

@@ -4,12 +4,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from ..record.schema import LAYERS
 from .base import ObsCallback
 from .layer_names import layers_of, module_of
-from .taps import norms_of
+from .weight_change import WeightChange
 
 
 @dataclass
@@ -72,8 +70,7 @@ class LayerNorms(ObsCallback):
         self._layers, self._modules = _View.of(layers_of(names)), _View.of([module_of(name) for name in names])
         self._seen: tuple[list[int], list[int]] = ([], [])
         self._said: set[str] = set()
-        self._before: list[torch.Tensor] | None = None
-        self._weights: torch.Tensor | None = None
+        self._change: WeightChange | None = None
         self._largest: tuple[str, float] | None = None
         header = {"step": self.run.step, "names": self._layers.names, "modules": self._modules.names}
         self.run.append(LAYERS, header)
@@ -89,16 +86,16 @@ class LayerNorms(ObsCallback):
             self._look_at_weights()
 
     def updated(self) -> None:
-        if self._weights is None:
+        if self._change is None:
             return
-        tensors = [self._weights]
-        if self._before is not None:
-            with torch.no_grad():
-                for before, after in zip(self._before, self._parameters, strict=True):
-                    before.sub_(after.detach())
-                tensors.append(norms_of(self._before))
-        self._before, self._weights = None, None
-        self.run.defer(tensors, lambda row, *norms: row.facts.update(layer_weights=norms))
+        change, self._change = self._change, None
+        updates, places = change.after_update(), change.places(self._parameters)
+        tensors = [change.weights] + ([updates] if updates is not None else [])
+
+        def finish(row, *norms: list[float]) -> None:
+            row.facts["layer_weights"] = [[norm[place] for place in places] for norm in norms]
+
+        self.run.defer(tensors, finish)
 
     def row(self, row) -> None:
         line: dict = {"step": row.step}
@@ -132,16 +129,12 @@ class LayerNorms(ObsCallback):
         return self._seen[1]
 
     def _look_at_weights(self) -> None:
-        weights = [p.detach() for p in self._parameters]
-        local = [w.to_local() if hasattr(w, "to_local") else w for w in weights]
-        size = sum(w.numel() * w.element_size() for w in local)
-        with torch.no_grad():
-            self._weights = norms_of(weights)
-            if size <= self.snapshot_limit_mib << 20:
-                self._before = [weight.clone() for weight in weights]
-            else:
-                text = f"no update ratios: the trainable weights take {size >> 20} MiB, above snapshot_limit_mib"
-                self._say_once("no update ratio", text)
+        self._change = WeightChange.before_update(self.run, self._parameters, self.snapshot_limit_mib)
+        if self._change.size > self.snapshot_limit_mib << 20:
+            size = f"{self._change.size >> 20} MiB"
+            self._say_once(
+                "no update ratio", f"no update ratios: the trainable weights take {size}, above snapshot_limit_mib"
+            )
 
     def _say_once(self, title: str, text: str) -> None:
         if title not in self._said:

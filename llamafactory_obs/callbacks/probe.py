@@ -10,10 +10,10 @@ from typing import ClassVar, Literal
 
 from ..errors import ConfigError
 from ..record.reader import read_rows
-from ..record.schema import EVENTS, FOLDER, PROBE, Key, decode
+from ..record.schema import FOLDER, PROBE, Key
 from ..suite import load_suite
 from .base import ObsCallback
-from .trackers import Trackers
+from .verdicts import ProbeEvents, layer_scores, passes
 
 #: niceness of the companion: training comes first
 _NICE = 10
@@ -62,14 +62,12 @@ class Probe(ObsCallback):
         self._process: subprocess.Popen | None = None
 
     def begin(self) -> None:
-        trainer, self._position, self._steps, self._began = self.run.trainer, 0, [], time.time()
+        trainer, self._steps, self._began = self.run.trainer, [], time.time()
         self._is_main = trainer.state.is_world_process_zero
         if not self._is_main:
             return
         self._output_dir = Path(trainer.args.output_dir)
-        self._trackers = Trackers(trainer.callback_handler.callbacks, self.run.callback_off)
-        events = self._output_dir / FOLDER / EVENTS
-        self._position = events.stat().st_size if events.exists() else 0
+        self._events = ProbeEvents(self._output_dir)
         if self.context.stage in ("rm", "ppo"):
             text = "a reward model does not answer" if self.context.stage == "rm" else "not supported with PPO"
             self.run.event(
@@ -133,30 +131,9 @@ class Probe(ObsCallback):
             text += "; `llamafactory-obs probe` asks the checkpoints by hand"
             self.run.event("unavailable", self.yaml_name, "companion ended", text, level="warn")
             self._process = None
-        for event in self._new_events():
-            if event.get("kind") == "probe" and not self.run.replaying:
-                self.run.journal.console.line(f"step {event['step']} probe: {event['text']}", event["level"])
-                if event["title"] == "verdict":
-                    self._trackers.log(_values(event["evidence"]), event["step"])
-
-    def _new_events(self) -> list[dict]:
-        events = []
-        try:
-            with open(self._output_dir / FOLDER / EVENTS, "rb") as file:
-                file.seek(self._position)
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break  # half a row: next time
-                    self._position += len(line)
-                    events.append(decode(line))
-        except (OSError, ValueError):
-            return events
-        return events
-
-
-def _values(evidence: dict) -> dict[str, float]:
-    values = {f"probe/{name}": float(passed) for name, passed in evidence["passed"].items()}
-    for layer, score in evidence["scores"].items():
-        if layer != "errors" and score["of"]:
-            values[f"probe_score/{layer}"] = score["right"] / score["of"]
-    return values
+        for event in self._events.new():
+            self.run.journal.console.line(f"step {event['step']} probe: {event['text']}", event["level"])
+            self.run.journal.pass_on(event)
+            if event["title"] == "verdict":
+                values = passes(event["evidence"]) | layer_scores(event["evidence"])
+                self.run.trackers.log(values, event["step"])

@@ -13,7 +13,7 @@ SCHEMA_VERSION = 1
 
 FOLDER = "obs"
 RUN, STEPS, LAYERS, EVENTS = "run.json", "steps.jsonl", "layers.jsonl", "events.jsonl"
-PROBES = "probes.jsonl"
+PROBES, RANKS, OPTIMIZER = "probes.jsonl", "ranks.jsonl", "optimizer.jsonl"
 PROBE = "probe"
 """The folder in `obs/` that belongs to the probe: its lock, ledger and private copies. It outlives the record."""
 

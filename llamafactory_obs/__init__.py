@@ -9,12 +9,18 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "GradNormSpike": "callbacks.grad_norm_spike",
     "LayerNorms": "callbacks.layer_norms",
+    "OptimizerHealth": "callbacks.optimizer",
     "LabelMask": "callbacks.label_mask",
     "Vram": "callbacks.vram",
     "Throughput": "callbacks.throughput",
+    "System": "callbacks.system",
+    "RankWatch": "callbacks.ranks",
+    "Samples": "callbacks.samples",
     "Probe": "callbacks.probe",
+    "Quality": "callbacks.quality",
     "ObsCallback": "callbacks.base",
     "load_record": "record.reader",
+    "read_samples": "record.samples",
 }
 
 __all__ = [*_EXPORTS, "__version__"]

@@ -23,10 +23,17 @@ def attach(plan: Plan) -> tuple[list, Recorder]:
 
 
 @contextlib.contextmanager
-def recording_failures(recorder: Recorder):
-    """An exception that leaves LlamaFactory's workflow is on record before it goes on."""
+def watching(plan: Plan, recorder: Recorder):
+    """Around LlamaFactory's workflow: the callbacks' own contexts, and an exception that leaves it is on record."""
     try:
-        yield
+        with contextlib.ExitStack() as stack:
+            for callback in plan.callbacks:
+                if isinstance(callback, ObsCallback):
+                    try:
+                        stack.enter_context(callback.workflow(plan.arguments))
+                    except Exception as error:
+                        recorder.callback_off(callback.yaml_name, error)
+            yield
     except BaseException as error:
         recorder.failure(error)
         raise

@@ -1,5 +1,6 @@
 """The base class of our callbacks: a transformers TrainerCallback with the hooks that transformers does not have."""
 
+import contextlib
 import math
 import sys
 from dataclasses import fields
@@ -31,6 +32,14 @@ class ObsCallback(TrainerCallback):
 
     context: RunContext | None = None
     run = None
+
+    def workflow(self, arguments: dict) -> contextlib.AbstractContextManager:
+        """A context around LlamaFactory's whole workflow, entered before it loads the data; not under other trainers.
+
+        Args:
+            arguments: LlamaFactory's argument objects, see `RunContext`.
+        """
+        return contextlib.nullcontext()
 
     def begin(self) -> None:
         """Training starts; `self.run` is ready."""

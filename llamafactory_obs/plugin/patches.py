@@ -173,11 +173,11 @@ def _with_callbacks(function):
         plan = _plan
         if plan is None or not plan.callbacks or not plan.belongs_to(bound.arguments.get("training_args")):
             return function(*args, **kwargs)
-        from ..callbacks.attach import attach, recording_failures
+        from ..callbacks.attach import attach, watching
 
         callbacks, recorder = attach(plan)
         bound.arguments["callbacks"] = [*(bound.arguments.get("callbacks") or []), *callbacks]
-        with recording_failures(recorder):
+        with watching(plan, recorder):
             return function(*bound.args, **bound.kwargs)
 
     return run

@@ -17,10 +17,15 @@ GROUP = "llamafactory_obs.callbacks"
 OWN = {
     "grad_norm_spike": "llamafactory_obs.callbacks.grad_norm_spike:GradNormSpike",
     "layer_norms": "llamafactory_obs.callbacks.layer_norms:LayerNorms",
+    "optimizer": "llamafactory_obs.callbacks.optimizer:OptimizerHealth",
     "label_mask": "llamafactory_obs.callbacks.label_mask:LabelMask",
     "vram": "llamafactory_obs.callbacks.vram:Vram",
     "throughput": "llamafactory_obs.callbacks.throughput:Throughput",
+    "system": "llamafactory_obs.callbacks.system:System",
+    "ranks": "llamafactory_obs.callbacks.ranks:RankWatch",
+    "samples": "llamafactory_obs.callbacks.samples:Samples",
     "probe": "llamafactory_obs.callbacks.probe:Probe",
+    "quality": "llamafactory_obs.callbacks.quality:Quality",
 }
 
 #: short names for what the host already has

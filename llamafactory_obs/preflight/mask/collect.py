@@ -15,9 +15,10 @@ from dataclasses import replace
 import numpy as np
 
 from ...errors import ConfigError
+from ...samples.source_rows import ROW, tagged, take_row_numbers, with_row_numbers
 from ..run_config import Arguments
 from .collected import CannotAlign, Collected, Source, Split, empty, join
-from .observe import DATASET, ROW, CannotEncode, Conversations, Texts
+from .observe import CannotEncode, Conversations, Texts
 from .segments import COLUMNS, IGNORE, NotUnderstood, Rules
 
 #: rows of a stream whose content is kept to be shown
@@ -149,11 +150,12 @@ def _patched(loader, collected: Collected, scratch: str, samples: int | None) ->
     def load_dataset(*args, **kwargs):
         if kwargs.get("data_files"):
             kwargs["cache_dir"] = scratch
-        return load(*args, **kwargs)
+        return with_row_numbers(load(*args, **kwargs))
 
     def align_dataset(dataset, attributes, *args, **kwargs):
         number = len(collected.sources)
-        source = Source(names[number], attributes, dataset, _numbers(dataset))
+        dataset, rows = take_row_numbers(dataset)
+        source = Source(names[number], attributes, dataset, None if rows is None else rows.tolist())
         collected.sources.append(source)
         try:
             aligned = align(dataset, attributes, *args, **kwargs)
@@ -161,7 +163,7 @@ def _patched(loader, collected: Collected, scratch: str, samples: int | None) ->
                 next(iter(aligned))  # a stream is aligned as it is read
         except Exception as error:
             raise CannotAlign(source, error) from error
-        return _numbered(aligned, number, source.numbers)
+        return tagged(aligned, number, rows)
 
     def preprocessed(dataset, data_args, training_args, stage, template, tokenizer, processor=None, is_eval=False):
         if dataset is None:
@@ -198,21 +200,6 @@ def _patched(loader, collected: Collected, scratch: str, samples: int | None) ->
         OptimizedTypedSequence.__init__ = sequence
         for name, function in before.items():
             setattr(loader, name, function)
-
-
-def _numbers(dataset) -> list[int] | None:
-    """Source rows of a selection (`max_samples`, `num_samples`); None where all are there in order."""
-    indices = getattr(dataset, "_indices", None)
-    return None if indices is None else indices.column(0).to_pylist()
-
-
-def _numbered(dataset, number: int, rows: list[int] | None):
-    """The aligned rows with two more columns, which LlamaFactory's processors do not look at."""
-    if not hasattr(dataset, "__len__"):
-        return dataset.map(lambda example, index: {DATASET: number, ROW: index}, with_indices=True)
-    count = len(dataset)
-    rows = list(range(count)) if rows is None else rows
-    return dataset.add_column(DATASET, [number] * count).add_column(ROW, rows)
 
 
 def _observe(dataset, observer, split: str, data_args, samples: int | None) -> Split:

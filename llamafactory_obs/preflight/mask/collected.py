@@ -25,7 +25,7 @@ class Source:
         name: as in `dataset_info.json`.
         attributes: LlamaFactory's `DatasetAttr` (columns and tags).
         rows: `datasets` object of the raw rows.
-        numbers: the source row of each of its rows, None where they are in order.
+        numbers: the source row of each of its rows, None for a stream.
     """
 
     name: str

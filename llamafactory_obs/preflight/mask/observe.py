@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from ...samples.source_rows import DATASET, ROW
 from .segments import COLUMNS, DROPPED, IGNORE, NotUnderstood, Rules, Segment, Turn, figures
-
-#: columns that `collect` adds to every aligned row: the data set's number, the row's number in its source
-DATASET, ROW = "_obs_dataset", "_obs_row"
 
 _ROLES = {"user": "user", "observation": "tool", "assistant": "answer", "function": "call"}
 

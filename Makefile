@@ -20,7 +20,7 @@ demo: $(VENV)/.ready
 	@bash demo/demo.sh
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest -m "not slow and not vllm"
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow and not vllm"
 
 test-slow: $(VENV)/.ready
 	$(BIN)/pip install -q -e ".[test-slow]"

@@ -24,7 +24,7 @@ ALL = [{name: OPTIONS[name]} if name in OPTIONS else name for name in OWN]
 
 
 def torchrun(case: str, arguments: dict) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29571"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     command += [str(Path(__file__).parent / "ranks_worker.py"), case, json.dumps(arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "DISABLE_VERSION_CHECK": "1"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)

@@ -45,6 +45,7 @@ class Quality(ObsCallback):
         self._events = ProbeEvents(self._output_dir) if self._is_main else None
         self._probe_sends = any(isinstance(callback, Probe) for callback in self.run.callbacks)
         self._sets: dict[str, OverfittingDetector] = {}
+        self._seen: dict[int, set[str]] = {}  # step -> what was evaluated there
         self._losses: list[float] = []  # of the steps since the evaluation before
         self._window: tuple[int | None, float | None] = (None, None)  # an evaluation's step, its training loss
         metric = args.metric_for_best_model or "loss"
@@ -64,6 +65,9 @@ class Quality(ObsCallback):
     def evaluated(self, metrics: dict) -> None:
         step = self.run.trainer.state.global_step
         numbers = {k: float(v) for k, v in metrics.items() if isinstance(v, (int, float)) and k.startswith("eval_")}
+        if numbers.keys() <= self._seen.get(step, set()):  # LlamaFactory evaluates once more when training is over
+            return
+        self._seen.setdefault(step, set()).update(numbers)
         values = self._take(step, {name.removeprefix("eval_"): value for name, value in numbers.items()})
         self._write(values, step, values)
 

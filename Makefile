@@ -6,9 +6,8 @@ export PATH := $(BIN):$(PATH)
 export TOKENIZERS_PARALLELISM := false
 
 VLLM_VENV ?= .venv-vllm
-MORE_VENV ?= .venv-more
 
-.PHONY: demo test test-slow test-more test-vllm bench lint
+.PHONY: demo test test-slow test-trackio test-deepspeed test-vllm bench lint
 
 $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.11 ...") if sys.version_info < (3, 11) else 0'
@@ -26,17 +25,22 @@ test-slow: $(VENV)/.ready
 	$(BIN)/pip install -q -e ".[test-slow]"
 	$(BIN)/python -m pytest -m "slow and not vllm"
 
-# What pip refuses beside LlamaFactory (trackio wants another gradio) or nobody needs every day (DeepSpeed): on top of
-# the first environment, in one of its own.
-$(MORE_VENV)/.ready: $(VENV)/.ready
-	$(PYTHON) -m venv $(MORE_VENV)
+# What pip refuses beside LlamaFactory (trackio wants another gradio) or not everybody can build (DeepSpeed compiles a
+# part of itself at its first start): each on top of the first environment, in one of its own.
+.venv-trackio/.ready: EXTRA = trackio
+.venv-deepspeed/.ready: EXTRA = "deepspeed<=0.18.4"
+.venv-trackio/.ready .venv-deepspeed/.ready: $(VENV)/.ready
+	$(PYTHON) -m venv $(@D)
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
-		> $$($(MORE_VENV)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/first.pth
-	$(MORE_VENV)/bin/pip install -q trackio "deepspeed<=0.18.4"
+		> $$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/first.pth
+	$(@D)/bin/pip install -q $(EXTRA)
 	@touch $@
 
-test-more: $(MORE_VENV)/.ready
-	$(MORE_VENV)/bin/python -m pytest -m slow tests/test_deepspeed.py tests/test_trackers.py -k "deepspeed or trackio"
+test-trackio: .venv-trackio/.ready
+	.venv-trackio/bin/python -m pytest -m slow tests/test_trackers.py -k trackio
+
+test-deepspeed: .venv-deepspeed/.ready
+	.venv-deepspeed/bin/python -m pytest -m slow tests/test_deepspeed.py
 
 # A real vLLM server on the CPU, in an environment of its own: its torch is another one than LlamaFactory's.
 $(VLLM_VENV)/.ready:

@@ -8,7 +8,7 @@ from test_ranks import two  # noqa: F401  (a fixture)
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="no deepspeed here: make test-more"),
+    pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="no deepspeed here: make test-deepspeed"),
 ]
 CALLBACKS = [{"ranks": {"weights_every": 1}}, "throughput", "label_mask", "grad_norm_spike", "vram"]
 

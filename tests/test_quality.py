@@ -165,6 +165,27 @@ def test_a_normaliser_that_changes_within_a_step(train, monkeypatch, planted):
     assert not planted or alerts[0]["evidence"]["counts"] == counts
 
 
+def test_the_best_model_that_is_back_does_not_speak_for_the_last_step(train):
+    """`load_best_model_at_end`: LlamaFactory's evaluation after training is one of another step's weights."""
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "save_strategy": "steps"}
+    steps = {"max_steps": 3, "eval_steps": 1, "save_steps": 1, "learning_rate": 0.5}
+    record = load_record(train(callbacks=["quality"], **EVAL | best | steps))
+    told = [event["evidence"]["eval/loss"] for event in record.events if event["kind"] == "eval"]
+    assert len(told) == 4 and told[3] == min(told) < told[2], "the run gets worse, and the best is evaluated again"
+    assert record.steps["eval/loss"] == pytest.approx(told[:3])
+    assert record.steps["quality/best_loss"][2] == pytest.approx(min(told))
+
+
+def test_a_metric_that_is_no_number_is_not_the_best(train):
+    class Metric(TrainerCallback):
+        def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+            metrics["eval_score"] = {2: float("nan"), 4: 0.5}.get(state.global_step, 0.25)
+
+    best = {"metric_for_best_model": "eval_score", "greater_is_better": True}
+    out = train(callbacks=["quality"], extra_callbacks=[Metric()], max_steps=6, **EVAL, **best)
+    assert load_record(out).steps["quality/best_metric"] == [None, None, None, 0.5, None, 0.5]
+
+
 def test_bad_options():
     with pytest.raises(ValueError, match="patience"):
         Quality(patience=0)

@@ -27,7 +27,7 @@ def torchrun(case: str, arguments: dict) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     command += [str(Path(__file__).parent / "ranks_worker.py"), case, json.dumps(arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "DISABLE_VERSION_CHECK": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.fixture

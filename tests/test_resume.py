@@ -107,6 +107,33 @@ def test_a_batch_size_that_is_searched_for_is_one_run(train, monkeypatch):
     assert {e["action"] for e in record.events if e["kind"] == "oom"} == {"keep"}
 
 
+@pytest.mark.parametrize("place", ["data", "save"])
+def test_a_batch_size_that_is_searched_for_after_a_failure_outside_of_a_step(train, monkeypatch, place):
+    """Out of memory on the way to the device or in a save: the second try is counted once."""
+    from llamafactory.train.sft.trainer import CustomSeq2SeqTrainer
+
+    name = {"data": "get_batch_samples", "save": "_save_checkpoint"}[place]
+    real, calls, logged = getattr(CustomSeq2SeqTrainer, name), [], {}
+
+    def fails(self, *args, **kwargs):
+        calls.append(name)
+        if len(calls) == 2:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return real(self, *args, **kwargs)
+
+    class Log(TrainerCallback):
+        def on_log(self, args, state, control, logs=None, **kwargs):
+            if "loss" in logs:
+                logged[state.global_step] = float(logs["loss"])
+
+    monkeypatch.setattr(CustomSeq2SeqTrainer, name, fails)
+    search = {"auto_find_batch_size": True, "per_device_train_batch_size": 4, "max_steps": 4, "save_steps": 1}
+    record = load_record(train(callbacks=["throughput"], extra_callbacks=[Log()], **search))
+    assert record.steps["train/loss"] == pytest.approx([logged[step] for step in (1, 2, 3, 4)], rel=1e-3)
+    kinds = [event["kind"] for event in record.events]
+    assert kinds.count("retry") == 1 and "crash" not in kinds and kinds.count("end") == 1
+
+
 def test_a_checkpoint_that_knew_us_resumes_without_us(train, tmp_path):
     out = tmp_path / "known"
     train(output_dir=out, callbacks=CALLBACKS, save_steps=3)

@@ -150,9 +150,16 @@ def test_a_run_that_breaks_off_says_why(speed):
     assert report.as_dict()["status"] == "failed"
 
 
+def test_wrong_options_of_a_callback_are_refused_and_no_verdict(config):  # noqa: F811
+    with pytest.raises(ConfigError, match="every"):
+        measure_speed(config(callbacks=[{"optimizer": {"every": -1}}]), Wish(), say=print)
+
+
 def test_what_is_refused(config):  # noqa: F811
     with pytest.raises(ConfigError, match="ppo"):
         measure_speed(config(stage="ppo"), Wish(), say=print)
+    with pytest.raises(ConfigError, match="num_train_epochs"):
+        measure_speed(config(max_steps=None, num_train_epochs=0.0), Wish(), say=print)
     from llamafactory_obs.cli import main
 
     for words in (["--steps", "1"], ["--price-per-hour", "-1"], ["--price-per-hour", "nan"]):

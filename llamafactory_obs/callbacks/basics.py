@@ -1,6 +1,7 @@
 """What every record has, whatever callbacks are named: loss, learning rate and gradient norm of each step."""
 
 import math
+import os
 from typing import ClassVar
 
 import torch
@@ -33,6 +34,10 @@ class Basics(ObsCallback):
     def __init__(self):
         self._seen = False
         self._lr: float | None = None
+        self._ended = False
+
+    def begin(self) -> None:
+        self._ended = False
 
     def loss(self, loss) -> None:
         """A step's loss is the sum over its micro-batches: the Trainer has already divided each by their number."""
@@ -75,12 +80,27 @@ class Basics(ObsCallback):
     def evaluated(self, metrics: dict) -> None:
         numbers = {k: float(v) for k, v in metrics.items() if isinstance(v, (int, float)) and k.startswith("eval_")}
         row = {k.replace("eval_", "eval/", 1): v for k, v in numbers.items()}
-        self.run.append(STEPS, {"step": self.run.trainer.state.global_step, **row})
+        best = best_model_is_back(self.run.trainer) if self._ended else None
+        if best is None:
+            self.run.append(STEPS, {"step": self.run.trainer.state.global_step, **row})
         loss = f"eval loss {row['eval/loss']:.4g}" if "eval/loss" in row else "evaluated"
+        loss += f" of {best}, the best model, which is back" if best is not None else ""
         self.run.event("eval", self.yaml_name, "evaluation", loss, evidence=row, show=False)
+
+    def end(self) -> None:
+        self._ended = True
 
     def _scaler(self):
         return getattr(self.run.trainer.accelerator, "scaler", None)
+
+
+def best_model_is_back(trainer) -> str | None:
+    """The checkpoint whose weights the model has after training (`load_best_model_at_end`); None where it has its own.
+
+    An evaluation of it says nothing about the last step.
+    """
+    best = trainer.state.best_model_checkpoint if trainer.args.load_best_model_at_end else None
+    return os.path.basename(best) if best else None
 
 
 def _add_loss(row, loss: float) -> None:

@@ -1,5 +1,6 @@
 """`quality`: is the model getting better? Evaluations and the probe's verdicts on the same step axis."""
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -7,6 +8,7 @@ from typing import ClassVar
 from ..detect import Finding, OverfittingDetector
 from ..record.schema import STEPS, Key
 from .base import ObsCallback
+from .basics import best_model_is_back
 from .probe import Probe
 from .verdicts import ProbeEvents, error_counts, layer_scores
 
@@ -52,6 +54,7 @@ class Quality(ObsCallback):
         self._metric = metric.removeprefix("eval_")
         self._greater, self._best_metric = bool(args.greater_is_better), None
         self._last: dict[str, float] = {}
+        self._ended = False
         self._older: dict[int, int] = {}  # step -> segment of the rows before a resume
 
     def row(self, row) -> None:
@@ -63,6 +66,8 @@ class Quality(ObsCallback):
             self._take(row.step, {name.removeprefix("eval/"): v for name, v in row.values.items() if "eval/" in name})
 
     def evaluated(self, metrics: dict) -> None:
+        if self._ended and best_model_is_back(self.run.trainer) is not None:
+            return
         step = self.run.trainer.state.global_step
         numbers = {k: float(v) for k, v in metrics.items() if isinstance(v, (int, float)) and k.startswith("eval_")}
         if numbers.keys() <= self._seen.get(step, set()):  # LlamaFactory evaluates once more when training is over
@@ -78,6 +83,7 @@ class Quality(ObsCallback):
         self._relay()
 
     def end(self) -> None:
+        self._ended = True
         self._relay()
 
     def summary(self) -> dict:
@@ -106,8 +112,10 @@ class Quality(ObsCallback):
         if self._metric in metrics and self._metric != "loss" and not self._metric.endswith("_loss"):
             choose = max if self._greater else min
             new, best = metrics[self._metric], self._best_metric
-            self._best_metric = new if best is None else choose(best, new)
-            values["quality/best_metric"] = self._best_metric
+            if math.isfinite(new):
+                self._best_metric = new if best is None else choose(best, new)
+            if self._best_metric is not None:
+                values["quality/best_metric"] = self._best_metric
         self._last = {
             name.removeprefix("quality/"): v for name, v in values.items() if name.endswith(("gap", "best_loss"))
         }

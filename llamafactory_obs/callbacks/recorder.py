@@ -158,6 +158,7 @@ class Recorder(TrainerCallback):
             self._switch_off(error)
 
     def _begin(self, trainer, state) -> None:
+        self._leave_broken_off(trainer)
         retried = self._broke_off  # auto_find_batch_size: the same run, with a smaller batch
         self._broke_off = False
         self.trainer, self._cost, self._requests, self._names = trainer, 0.0, Requests(), {}
@@ -308,6 +309,17 @@ class Recorder(TrainerCallback):
         record_failure(self.trainer, self.journal, error)
         self._close()
         self._broke_off = will_retry(self.trainer.args, error)
+
+    def _leave_broken_off(self, trainer) -> None:
+        """A training that ended where nobody told us: a batch on its way to the device, a save, another's callback."""
+        if not self.active or self._taps is None or not self._taps.installed:
+            return
+        self._pipeline.rescue()
+        self._broke_off = bool(trainer.args.auto_find_batch_size)
+        kind = "retry" if self._broke_off else "crash"
+        text = f"training broke off after step {self.last.step or 0}, outside of a step; it begins again"
+        self.event(kind, "recorder", "training begins again", text, level="warn", step=self.last.step or 0)
+        self._close()
 
     def _close(self) -> None:
         self._each("off")

@@ -114,6 +114,10 @@ class Taps:
 
         return call
 
+    @property
+    def installed(self) -> bool:
+        return bool(self._undo)
+
     def remove(self) -> None:
         while self._undo:
             self._undo.pop()()

@@ -64,6 +64,8 @@ def measure_speed(config: RunConfig, wish: Wish, say: Callable[[str], None]) -> 
     with parsed(config) as arguments:
         run = Effective(config, arguments)
         counts_late = run.get("max_steps") <= 0
+        if counts_late and run.get("num_train_epochs") <= 0:
+            raise ConfigError(f"{config.path}: a run without steps; give num_train_epochs or max_steps")
         options = _options(run, wish)
         with signals_raise(), tempfile.TemporaryDirectory(prefix="llamafactory-obs-") as name:
             folder, place = Path(name), _beside(run.output_dir)
@@ -80,6 +82,8 @@ def measure_speed(config: RunConfig, wish: Wish, say: Callable[[str], None]) -> 
                     record = load_record(out)
                 except (OSError, ValueError, ConfigError):
                     words = ended.last_words or child.last_words(folder / "log")
+                    if ended.exit_code == 2:  # our own refusal: wrong options of a callback
+                        raise ConfigError(words[-1].removeprefix("llamafactory-obs: ")) from None
                     return Report(config.path.name, limits=limits, seconds=time.monotonic() - began, failed=words)
         found |= {
             "accumulation": run.get("gradient_accumulation_steps"),

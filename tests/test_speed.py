@@ -160,6 +160,10 @@ def test_what_is_refused(config):  # noqa: F811
         measure_speed(config(stage="ppo"), Wish(), say=print)
     with pytest.raises(ConfigError, match="num_train_epochs"):
         measure_speed(config(max_steps=None, num_train_epochs=0.0), Wish(), say=print)
+    with pytest.raises(ConfigError, match="do_train"):
+        measure_speed(config(do_train=False), Wish(), say=print)
+    with pytest.raises(ConfigError, match="unknown callback .vrm."):
+        measure_speed(config(callbacks=["vrm"]), Wish(), say=print)
     from llamafactory_obs.cli import main
 
     for words in (["--steps", "1"], ["--price-per-hour", "-1"], ["--price-per-hour", "nan"]):

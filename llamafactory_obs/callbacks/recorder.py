@@ -5,7 +5,6 @@ the training goes on.
 """
 
 import contextlib
-import functools
 import socket
 import time
 
@@ -26,27 +25,9 @@ from .phases import Phases
 from .pipeline import MAX_LAG, Pipeline, Row
 from .replay import continues_here, previous_rows
 from .requests import Requests
+from .survives import survives
 from .taps import Gradients, Taps
 from .trackers import Trackers
-
-
-def _survives(method):
-    """Guard and time one entry point of the recorder."""
-
-    @functools.wraps(method)
-    def call(self, *args, **kwargs):
-        if not self.active:
-            return
-        start = time.perf_counter()
-        try:
-            with self.timing("callbacks"):
-                method(self, *args, **kwargs)
-        except Exception as error:
-            self._switch_off(error)
-        finally:
-            self._cost += time.perf_counter() - start
-
-    return call
 
 
 class Recorder(TrainerCallback):
@@ -215,31 +196,31 @@ class Recorder(TrainerCallback):
 
     # ---- one step, in its order ---------------------------------------------------------------------------------
 
-    @_survives
+    @survives
     def micro_batch(self, inputs, normaliser) -> None:
         self.of_batch = {"normaliser": normaliser}
         self._each("batch", inputs)
         self.of_batch = {}
 
-    @_survives
+    @survives
     def micro_loss(self, loss) -> None:
         self._each("loss", loss)
 
-    @_survives
+    @survives
     def gradients(self, gradients: Gradients) -> None:
         self._each("gradients", gradients)
 
-    @_survives
+    @survives
     def on_pre_optimizer_step(self, args, state, control, **kwargs):
         gradients = self._call(self.callbacks[0], self.callbacks[0].unclipped)
         if gradients is not None:
             self._each("gradients", gradients)
 
-    @_survives
+    @survives
     def on_optimizer_step(self, args, state, control, **kwargs):
         self._each("updated")
 
-    @_survives
+    @survives
     def on_step_end(self, args, state, control, **kwargs):
         self._each("step")
         if self.phases is None:
@@ -266,7 +247,7 @@ class Recorder(TrainerCallback):
 
     # ---- between steps, and the end -----------------------------------------------------------------------------
 
-    @_survives
+    @survives
     def on_log(self, args, state, control, logs=None, **kwargs):
         self._each("logged", logs or {})
         if "loss" in (logs or {}):
@@ -277,18 +258,18 @@ class Recorder(TrainerCallback):
         if self._identification is not None:
             self._identification.tell(self.trackers)
 
-    @_survives
+    @survives
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         self._each("evaluated", metrics or {})
         self._drain_before_the_end(state, control)  # early stopping
 
-    @_survives
+    @survives
     def on_save(self, args, state, control, **kwargs):
         path = f"{args.output_dir}/checkpoint-{state.global_step}"
         self.event("checkpoint", "recorder", "checkpoint saved", path, evidence={"path": path}, show=False)
         self._each("saved", path, control.should_training_stop or state.global_step >= state.max_steps)
 
-    @_survives
+    @survives
     def on_train_end(self, args, state, control, **kwargs):
         self._pipeline.drain(state.global_step)
         self._each("end")
@@ -297,7 +278,7 @@ class Recorder(TrainerCallback):
         self.event("end", "recorder", "training ended", text, evidence=evidence)
         self._close()
 
-    @_survives
+    @survives
     def failure(self, error: BaseException) -> None:
         """An exception is on its way out of the Trainer: keep what is known, once."""
         if getattr(error, "_llamafactory_obs_seen", False):

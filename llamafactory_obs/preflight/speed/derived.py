@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ...plugin.registry import OWN
+from ...plugin.registry import OWN, known_names, resolve
 from ..rehearsal.derive import GONE, Derived, name_of
 from ..run_config import RunConfig
 
@@ -72,6 +72,9 @@ def derive(
     kept = [entry for entry in config.callbacks if _takes_part(name_of(entry), every_callback)]
     names = [name_of(entry) for entry in kept]
     left_out = [name for name in map(name_of, config.callbacks) if name not in names]
+    for name in left_out:
+        if name not in known_names() and "." not in name:
+            resolve(name, "callbacks")  # says that nobody knows it
     limits += [_why_not(name) for name in left_out]
     obs = {name: getattr(config.settings, name) for name in ("mask_range", "limit_gib", "margin_gib")}
     given["obs"] = {name: list(value) if name == "mask_range" else value for name, value in obs.items() if value}

@@ -63,6 +63,8 @@ def measure_speed(config: RunConfig, wish: Wish, say: Callable[[str], None]) -> 
     began = time.monotonic()
     with parsed(config) as arguments:
         run = Effective(config, arguments)
+        if not run.get("do_train"):
+            raise ConfigError(f"{config.path}: do_train is not true: this config trains nothing")
         counts_late = run.get("max_steps") <= 0
         if counts_late and run.get("num_train_epochs") <= 0:
             raise ConfigError(f"{config.path}: a run without steps; give num_train_epochs or max_steps")

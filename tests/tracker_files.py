@@ -118,8 +118,9 @@ def trackio(folder: Path) -> Found:
 
 
 def mlflow(folder: Path) -> Found:
-    from mlflow import MlflowClient
+    from mlflow import MlflowClient, flush_async_logging
 
+    flush_async_logging()  # as MLflow itself does at the end of the process
     found = Found()
     client = MlflowClient(f"file:{folder}")
     run = client.search_runs(["0"], order_by=["attributes.start_time ASC"])[0]  # LlamaFactory's evaluation has its own

@@ -21,6 +21,8 @@ class Finding:
     action    "kill" (the run is lost), "keep" (go on and watch), "none" (nothing to do)
     suggest   YAML keys to change, ready to be merged into a config; empty if there is nothing certain to suggest
     limits    what the finding may not be taken to mean
+    until     the last step it holds for; None while it goes on, or where it is one step
+    confidence  0 to 1, how sure the detector is; None where it does not say
     """
 
     name: str
@@ -31,6 +33,8 @@ class Finding:
     action: Action = "none"
     suggest: dict[str, Any] = field(default_factory=dict)
     limits: str = ""
+    until: int | None = None
+    confidence: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as a new dictionary; changing it does not change the finding."""

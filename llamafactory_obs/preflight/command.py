@@ -1,6 +1,5 @@
 """`llamafactory-obs preflight RUN.yaml`: what the verb does with its words."""
 
-import contextlib
 import os
 import shlex
 import sys
@@ -8,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..output import as_json
+from ..output import as_json, own_stdout
 from ..plugin.names import did_you_mean
 from .wish import GATES, Wish
 
@@ -97,8 +96,7 @@ def run(request: Request) -> int:
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("LLAMAFACTORY_VERBOSITY", "WARN")
-    stdout = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):  # LlamaFactory prints there
+    with own_stdout() as stdout:
         from .gates import preflight
         from .run_config import read_run_config
 

@@ -1,6 +1,5 @@
 """`llamafactory-obs probe DIR [--watch]`: what the verb does with its words."""
 
-import contextlib
 import hashlib
 import importlib.util
 import os
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ..errors import ConfigError
-from ..output import as_json
+from ..output import as_json, own_stdout
 from ..plugin.names import did_you_mean
 from ..suite import Suite, load_suite, shipped_suite
 from .facts import read_facts
@@ -100,8 +99,7 @@ def run(request: Request) -> int:
         ConfigError: nothing can be done with these words.
     """
     os.environ.setdefault("LLAMAFACTORY_VERBOSITY", "WARN")
-    stdout = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):  # LlamaFactory logs to stdout
+    with own_stdout() as stdout:
         return _run(request, stdout)
 
 

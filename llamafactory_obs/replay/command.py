@@ -1,13 +1,12 @@
 """`llamafactory-obs replay DIR --step N`: what the verb does with its words."""
 
-import contextlib
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..output import as_json
+from ..output import as_json, own_stdout
 
 
 @dataclass(frozen=True)
@@ -100,8 +99,7 @@ def run(request: Request) -> int:
         ConfigError: nothing can be done with these words.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    stdout = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):  # LlamaFactory prints there
+    with own_stdout() as stdout:
         from .replay import replay
 
         report = replay(

@@ -1,6 +1,5 @@
 """`llamafactory-obs baseline RUN.yaml`: what the verb does with its words."""
 
-import contextlib
 import os
 import sys
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ...errors import ConfigError
-from ...output import as_json
+from ...output import as_json, own_stdout
 from ..result import FAIL, PASS, WARN
 
 BACKENDS = ("auto", "vllm", "local")
@@ -84,8 +83,7 @@ def run(request: Request) -> int:
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("LLAMAFACTORY_VERBOSITY", "WARN")
-    stdout = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):  # LlamaFactory prints there
+    with own_stdout() as stdout:
         return _run(request, stdout)
 
 

@@ -1,13 +1,11 @@
 """`llamafactory-obs mask RUN.yaml`: what the verb does with its words."""
 
-import contextlib
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ConfigError
-from ...output import as_json
+from ...output import as_json, own_stdout
 from ..result import ERROR, FAIL
 
 
@@ -76,8 +74,7 @@ def run(request: Request) -> int:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if request.html is not None and not request.html.parent.is_dir():
         raise ConfigError(f"--html {request.html}: no such folder {request.html.parent}")
-    stdout = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):  # LlamaFactory prints there
+    with own_stdout() as stdout:
         from ..run_config import read_run_config
         from .gate import mask_gate
 

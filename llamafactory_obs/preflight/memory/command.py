@@ -1,12 +1,10 @@
 """`llamafactory-obs memory RUN.yaml`: what the verb does with its words."""
 
-import contextlib
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ConfigError
-from ...output import as_json
+from ...output import as_json, own_stdout
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,7 @@ def run(request: Request) -> int:
     Raises:
         ConfigError: nothing can be done with these words.
     """
-    stdout = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):  # LlamaFactory prints there
+    with own_stdout() as stdout:
         from ..run_config import read_run_config
         from .against import against
         from .estimate import estimate

@@ -1,6 +1,5 @@
 """`llamafactory-obs overfit RUN.yaml`: what the verb does with its words."""
 
-import contextlib
 import math
 import os
 import sys
@@ -8,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ConfigError
-from ...output import as_json
+from ...output import as_json, own_stdout
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,7 @@ def run(request: Request) -> int:
         ConfigError: nothing can be done with these words.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    stdout = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):  # LlamaFactory prints there
+    with own_stdout() as stdout:
         from ..run_config import read_run_config
         from .single_batch import single_batch
 

@@ -9,23 +9,38 @@ half only. Alarms of the published rules that are at most 10 rows apart count on
 """
 
 import argparse
+import csv
 import hashlib
 import math
 import statistics
 import sys
 from collections.abc import Callable
+from itertools import repeat
 from pathlib import Path
 
-from read_logs import read_folder
 from reference_rules import ftdoctor_like, olmo_core, robust_z, zclip
 
 from llamafactory_obs.detect import SpikeDetector
+from llamafactory_obs.logs.read import read
 
 NOT_ILL = {"healthy", "jitter", "overfit", "overfit_suspect"}  # nothing in the norm asks for an alarm
 ILL = {"spike", "diverged", "nan", "resume_gap"}
 Row = tuple[int, float | None, float | None]  # step, norm, loss
 Alarm = tuple[int, str]  # index of the row, level
 REACH = 25  # an injected spike counts as found up to so many rows after its start
+
+
+def read_folder(folder: Path) -> dict[str, tuple[str, list[Row]]]:
+    """name -> (verdict of LABELS.csv, rows) of every labelled file with at least 10 rows that have a gradient norm."""
+    logs = {}
+    with (folder / "LABELS.csv").open(encoding="utf-8", newline="") as table:
+        for entry in csv.DictReader(table):
+            curves = read(folder / entry["file"])
+            norms, losses = curves.columns.get("train/grad_norm", ()), curves.columns.get("train/loss", repeat(None))
+            rows = [row for row in zip(curves.steps, norms, losses, strict=False) if row[1] is not None]
+            if len(rows) >= 10:
+                logs[entry["file"]] = (entry["verdict"], rows)
+    return logs
 
 
 def ours(rows: list[Row], with_loss: bool, **options) -> list[Alarm]:

@@ -36,6 +36,21 @@ class Column:
     def __iter__(self) -> Iterator[float | None]:
         return (value if there else None for value, there in zip(self.values, self.present, strict=True))
 
+    def grow(self, rows: int) -> None:
+        """Add missing rows up to so many."""
+        lacking = rows - len(self.present)
+        if lacking > 0:
+            self.values.frombytes(bytes(8 * lacking))
+            self.present.extend(bytes(lacking))
+
+    def taken(self, runs: list[tuple[int, int]]) -> "Column":
+        """The rows of these ranges (first, end), one after the other."""
+        column = Column()
+        for first, end in runs:
+            column.values.extend(self.values[first:end])
+            column.present.extend(self.present[first:end])
+        return column
+
     def append(self, value: float | None) -> None:
         self.values.append(0.0 if value is None else value)
         self.present.append(value is not None)
@@ -57,7 +72,7 @@ class Break:
 
 @dataclass
 class Curves:
-    """One log. Rows are in the order of training, one row per step and start; the newest start of a step wins.
+    """One log. Rows are in the order of training, one row per step of a run; the newest start of a step wins.
 
     Attributes:
         path: the file or folder it was read from.
@@ -66,9 +81,10 @@ class Curves:
             `rl` for PPO, GRPO and the like, whose loss says nothing.
         steps: the Trainer's global step of each row, int64.
         columns: name -> Column of the same length. The names are those of docs/keys.md: `train/loss`, `train/lr`,
-            `train/grad_norm`, `train/epoch`, `eval/loss`, `time/step_s`, `system/tokens_per_sec` ... In logs that are
-            not ours there are also `time/elapsed_s` (seconds since the log began) and `time/per_step_s` (wall time of
-            one optimizer step, pauses included).
+            `train/grad_norm`, `train/epoch`, `eval/loss`, `time/step_s`, `system/tokens_per_sec` ... In logs without
+            `time/step_s` there are also `time/elapsed_s` (seconds since the log began) and `time/per_step_s` (wall
+            time of one optimizer step, pauses included; only in rows over which the clock is fine enough: the mean
+            since the row before that has it).
             Keys that our record has no name for keep their own, e.g. `rewards/margins`, `kl`.
         breaks: where another start of training begins.
         overlaps: (step, loss before, loss after) of steps that stood in the log twice.

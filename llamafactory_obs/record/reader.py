@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import ConfigError
-from .schema import EVENTS, FOLDER, LAYERS, RUN, STEPS, decode
+from .checkpoints import merge_checkpoints
+from .schema import CHECKPOINTS, EVENTS, FOLDER, LAYERS, RUN, STEPS, decode
 
 
 @dataclass
@@ -32,6 +33,7 @@ class RunRecord:
         steps: column name -> list, all of equal length, ordered by step; None where a step has no such number.
         events: the events in the order written.
         layers: per-layer norms.
+        checkpoints: one mapping for each checkpoint that `checkpoint_guard` has seen, see `record.checkpoints`.
         torn: lines that were no JSON (a killed writer's last words), skipped.
     """
 
@@ -40,6 +42,7 @@ class RunRecord:
     steps: dict[str, list]
     events: list[dict]
     layers: Layers
+    checkpoints: list[dict] = field(default_factory=list)
     torn: int = 0
 
     def frame(self):
@@ -68,13 +71,15 @@ def load_record(path: str | os.PathLike) -> RunRecord:
     rows, torn = read_rows(folder / STEPS)
     events, torn_events = read_rows(folder / EVENTS)
     layers, torn_layers = read_rows(folder / LAYERS)
+    saves, torn_saves = read_rows(folder / CHECKPOINTS)
     return RunRecord(
         folder=folder,
         run=decode_run(folder / RUN),
         steps=_columns(merge_steps(rows)),
         events=events,
         layers=_layers(layers),
-        torn=torn + torn_events + torn_layers,
+        checkpoints=merge_checkpoints(saves),
+        torn=torn + torn_events + torn_layers + torn_saves,
     )
 
 
@@ -172,5 +177,5 @@ def decode_run(file: Path) -> dict:
     """`run.json` as a mapping, empty where it is missing or broken."""
     try:
         return decode(file.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         return {}

@@ -66,6 +66,12 @@ class LrScheduleDetector:
         self._reports += 1
         return finding
 
+    def rescale(self, factor: float) -> None:
+        """The whole schedule was multiplied on purpose: from the next update on it goes on at another height."""
+        self._peak *= factor
+        self._rate = None if self._rate is None else self._rate * factor
+        self._change = None if self._change is None else self._change * factor
+
     def _judge(self, step, before, rate, planned, held, begins) -> Finding | None:
         outside = planned is not None and not math.isclose(rate, planned, rel_tol=1e-6, abs_tol=1e-18)
         newly_outside, self._outside = outside and not self._outside, outside

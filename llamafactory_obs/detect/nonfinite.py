@@ -40,6 +40,16 @@ class NonFiniteDetector:
         self._dead = False
         self._norm_was_bad = False
 
+    @property
+    def is_dead(self) -> bool:
+        """Has the run been reported as dead, and not come back?"""
+        return self._dead
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next step is of interest even if it is a good one."""
+        return self._since is not None
+
     def update(
         self,
         step: int,

@@ -5,6 +5,8 @@ import math
 
 def as_number(value: object) -> float | None:
     """`value` as a float (NaN and infinities stay), or None where it is no number: None, text, True/False."""
+    if type(value) is float:  # nearly always
+        return value
     if isinstance(value, bool) or value is None or isinstance(value, str | bytes):
         return None
     try:

@@ -50,7 +50,8 @@ class OverfittingDetector:
                 text = (
                     f"The evaluation loss{self._of} is {loss:.4g} at step {step}: a new best, no over-fitting any more."
                 )
-                return Finding("overfitting over", "info", step, text, {"eval_loss": plain(loss)}, "keep", {}, _LIMITS)
+                evidence = {"eval_loss": plain(loss), "set": self.name}
+                return Finding("overfitting over", "info", step, text, evidence, "keep", {}, _LIMITS)
         falls = train is not None and self._train_before is not None and train < self._train_before
         if self._reported or self._rises < self.patience or not falls:
             return None
@@ -64,7 +65,7 @@ class OverfittingDetector:
             "train_loss": plain(train),
             "train_loss_before": plain(self._train_before),
         }
-        evidence |= {"best": plain(self.best), "best_step": self.best_step, "rises": self._rises}
+        evidence |= {"best": plain(self.best), "best_step": self.best_step, "rises": self._rises, "set": self.name}
         return Finding("overfitting", "warn", step, text, evidence, "keep", {}, _LIMITS)
 
     @property

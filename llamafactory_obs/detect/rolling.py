@@ -34,6 +34,11 @@ class RollingMedian:
         self._arrival.extend(values)
         self._sorted = sorted(self._arrival)
 
+    def extend(self, values: Iterable[float]) -> None:
+        """Adds finite numbers, the oldest first."""
+        self._arrival.extend(values)
+        self._sorted = sorted(self._arrival)
+
     def median(self) -> float:
         """The median; the mean of the two middle values for an even count. At least one value must be there."""
         s, n = self._sorted, len(self._sorted)

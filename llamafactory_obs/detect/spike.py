@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from collections.abc import Sequence
 
 from .finding import Finding, Level
 from .numbers import as_number, plain
@@ -66,6 +67,7 @@ class SpikeDetector:
             raise ValueError("wanted 1 < exit_ratio <= ratio <= early_ratio <= huge_ratio")
         if not 1 <= min_history <= warmup <= window:
             raise ValueError("wanted 1 <= min_history <= warmup <= window")
+        self.window = window
         self.min_history, self.warmup, self.z, self.scale_floor = min_history, warmup, z, scale_floor
         self.ratio, self.early_ratio, self.huge_ratio, self.exit_ratio = ratio, early_ratio, huge_ratio, exit_ratio
         self.persist, self.calm, self.accept_after, self.memory = persist, calm, accept_after, memory
@@ -138,6 +140,22 @@ class SpikeDetector:
             return self._end(step, evidence)
         reason = self._error_reason(spiked, above, early, loss_up)
         return self._report(step, norm, spiked, reason, evidence)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an episode is open."""
+        return self._start is not None
+
+    def skip(self, logs: Sequence[float], losses: Sequence[float], count: int) -> None:
+        """Takes `count` steps that are known to be no spike.
+
+        Args:
+            logs: ln(norm) of the last of them, at least `window` where there are so many.
+            losses: the last finite losses of them, at least `loss_window` where there are so many.
+        """
+        self._norms.extend(logs)
+        self._losses.extend(losses)
+        self._reported_age += count
 
     def _accept(self, y: float, loss: float | None) -> None:
         self._norms.push(y)

@@ -27,6 +27,11 @@ class StalledDetector:
         self._run = 0
         self._reported = False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the next step is of interest even if it is a good one."""
+        return self._since is not None
+
     def update(self, step: int, norm: float | None) -> Finding | None:
         """Takes the norm before clipping of one optimizer step."""
         norm = as_number(norm)

@@ -4,13 +4,14 @@ from dataclasses import dataclass, field
 
 from ..detect import Action, Finding
 
-#: the names of a verdict and of findings, the gravest first: the verdict is that of the gravest finding
+#: the names of a verdict and of findings; which finding is the gravest is said in `verdict`
 VERDICTS = (
     "not_a_training_log",
     "rl",
     "nan",
     "zero_loss",
     "diverged",
+    "preference_reversed",
     "resume_gap",
     "flat",
     "spike",

@@ -1,1 +1,1 @@
-"""Events and metrics of a run on one axis, in the terminal and as a picture. No torch."""
+"""`timeline`: the events and metrics of a run on one step axis, in the terminal and as a picture. No torch."""

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 import torch
 
+from ..alerts.acting import demands
 from ..detect import Finding, NonFiniteDetector, SpikeDetector, StalledDetector
 from .base import ObsCallback
 
@@ -126,12 +127,9 @@ class GradNormSpike(ObsCallback):
 
     def _alert(self, finding: Finding) -> None:
         self.run.alert(self.yaml_name, finding)
-        if finding.level != "error" or self.action == "warn":
-            return
-        if finding.name not in ("nan", "inf"):  # a checkpoint of non-finite weights would only bury the last good one
-            self.run.request("save", finding.step)
-        if self.action == "stop":
-            self.run.request("stop", finding.step)
+        if finding.level == "error":
+            for what in demands(self.action, finding.name, lost=self._nonfinite.is_dead):
+                self.run.request(what, finding.step)
 
     def _with_cause(self, finding: Finding, row) -> Finding:
         """Add which parameter was first, what else to check, and the checkpoint to go back to."""

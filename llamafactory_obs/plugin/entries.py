@@ -9,19 +9,15 @@ Forms of one item (the mapping form is that of LlamaFactory pull request 9024):
 """
 
 import inspect
-import os
-import re
 from dataclasses import dataclass
 
 from ..errors import ConfigError
-from ..identity.redact import MIN_SECRET
 from .names import did_you_mean
 from .registry import OWN, one_line, resolve
+from .variables import expand
 
 #: arguments of LlamaFactory that a constructor gets when it names them and the config does not
 INJECTED = ("model_args", "data_args", "training_args", "finetuning_args", "generating_args")
-
-_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
 @dataclass(frozen=True)
@@ -80,7 +76,7 @@ def parse_entries(block: object) -> list[Entry]:
 def _parse_item(where: str, item: object) -> Entry:
     name, kwargs = _split_item(where, item)
     found: set[str] = set()
-    kwargs = _expand(where, kwargs, found)
+    kwargs = expand(where, kwargs, found)
     cls = resolve(name, where)
     _check_arguments(where, name, cls, kwargs)
     entry = Entry(where, name, cls, kwargs, frozenset(found))
@@ -113,27 +109,6 @@ def _split_item(where: str, item: object) -> tuple[str, dict]:
     if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
         raise ConfigError(f"{where} ({name}): options must be a mapping, got {options!r}")
     return name, options
-
-
-def _expand(where: str, value, found: set[str]):
-    """Replace `${NAME}` and `${NAME:-default}` in every text by the environment's value; `found` collects these."""
-    if isinstance(value, dict):
-        return {key: _expand(where, item, found) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_expand(where, item, found) for item in value]
-    if not isinstance(value, str):
-        return value
-
-    def replace(match: re.Match) -> str:
-        name, default = match.groups()
-        if name not in os.environ and default is None:
-            raise ConfigError(f"{where}: environment variable {name} is not set; set it or write ${{{name}:-default}}")
-        text = os.environ.get(name) or default or ""
-        if len(text) >= MIN_SECRET:
-            found.add(text)
-        return text
-
-    return _VARIABLE.sub(replace, value)
 
 
 def _check_arguments(where: str, name: str, cls: type, kwargs: dict) -> None:

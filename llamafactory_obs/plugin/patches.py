@@ -81,7 +81,8 @@ def patch_parser(module) -> None:
                 callbacks = [entry.build({name: arguments[name] for name in INJECTED}) for entry in entries]
             names = [entry.name for entry in entries]
             hidden = {value for entry in entries for value in entry.hidden}
-            _plan = Plan(config.as_mapping(args), callbacks, names, settings, arguments, hidden)
+            given = config.as_mapping(args) | ours  # as mappings: a secret is known by its key
+            _plan = Plan(given, callbacks, names, settings, arguments, hidden)
         return parsed
 
     def without_ours(get_args):

@@ -1,8 +1,10 @@
 """The optional `obs:` block of a LlamaFactory YAML: settings shared by all verbs and callbacks."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from .alerts.options import AlertOptions, parse_alerts
+from .control.options import ControlOptions, parse_control
 from .errors import ConfigError
 from .plugin.names import did_you_mean
 
@@ -35,6 +37,12 @@ class Settings:
     tracker_project: str | None = None
     """The tracker's project (`obs: {tracker: {project: NAME}}`), set before the tracker starts."""
 
+    alerts: AlertOptions = field(default_factory=AlertOptions)
+    """When alerts are told, to whom, and which ones stop the run, see `docs/alerts.md`."""
+
+    control: ControlOptions = field(default_factory=ControlOptions)
+    """Commands to the run, and what it does by itself, see `docs/control.md`."""
+
     @classmethod
     def parse(cls, block: object) -> "Settings":
         """Read the block as it stands in the config.
@@ -57,6 +65,8 @@ class Settings:
             **{name: _gib(name, block.get(name)) for name in ("limit_gib", "margin_gib")},
             **{name: _path(name, block.get(name)) for name in ("suite", "baseline", "smoke")},
             tracker_project=_project(block.get("tracker")),
+            alerts=parse_alerts(block.get("alerts")),
+            control=parse_control(block.get("control")),
         )
 
 

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -12,9 +14,10 @@ from transformers import TrainerCallback
 
 def train(config: dict) -> None:
     """A LlamaFactory run; `break_rank` plants an exception on one rank, `poison_step` a huge gradient; `slow_rank` naps
-    in its forward passes; `drift` changes a weight or the rate of rank 1 after step 3."""
-    if config.pop("fsdp2", False):
-        allow_fsdp2_on_cpu()
+    in its forward passes; `drift` changes a weight or the rate of rank 1 after step 3;
+    `commands`: step -> words for `control`; `notice`: SIGTERM to a rank, or to all, in the step after this one."""
+    if sharding := config.pop("fsdp2", False):
+        allow_fsdp2_on_cpu("FULL_STATE_DICT" if sharding is True else sharding)
     from llamafactory.train.tuner import run_exp
 
     import llamafactory_obs
@@ -22,8 +25,23 @@ def train(config: dict) -> None:
 
     autoload.install()
     broken, poison = config.pop("break_rank", None), config.pop("poison_step", None)
-    slow = config.pop("slow_rank", None)
+    slow, notice = config.pop("slow_rank", None), config.pop("notice", None)
     callbacks = [Drift(config.pop("drift"))] if "drift" in config else []
+    if "commands" in config:
+        from commander import Commander, RateOfEachStep
+
+        words = {int(step): words for step, words in config.pop("commands").items()}
+        callbacks.append(RateOfEachStep(dist_rank()))
+        if dist_rank() == 0:
+            callbacks.append(Commander(Path(config["output_dir"]), words))
+    if notice is not None:
+
+        class Notice(TrainerCallback):
+            def on_step_begin(self, args, state, control, **kwargs):
+                if state.global_step == notice["step"] and notice["rank"] in (None, dist.get_rank()):
+                    os.kill(os.getpid(), signal.SIGTERM)
+
+        callbacks.append(Notice())
     if slow is not None:
 
         class Nap(TrainerCallback):
@@ -52,13 +70,18 @@ def train(config: dict) -> None:
     run_exp(config, callbacks=callbacks)
 
 
-def allow_fsdp2_on_cpu() -> None:
+def dist_rank() -> int:
+    """This process' rank, before the process group is there."""
+    return int(os.environ["RANK"])
+
+
+def allow_fsdp2_on_cpu(saved: str) -> None:
     """accelerate takes FSDP for accelerators only, though torch's FSDP2 works with gloo: it is told another type."""
     from accelerate.state import PartialState
     from accelerate.utils import DistributedType
 
     layer = {"AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP", "TRANSFORMER_CLS_TO_WRAP": "Qwen3DecoderLayer"}
-    options = {"VERSION": "2", "RESHARD_AFTER_FORWARD": "true", "STATE_DICT_TYPE": "FULL_STATE_DICT"} | layer
+    options = {"VERSION": "2", "RESHARD_AFTER_FORWARD": "true", "STATE_DICT_TYPE": saved} | layer
     os.environ.update({"ACCELERATE_USE_FSDP": "true"} | {f"FSDP_{name}": value for name, value in options.items()})
     real = PartialState.__init__
 

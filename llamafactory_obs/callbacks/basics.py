@@ -18,6 +18,7 @@ class Basics(ObsCallback):
     keys: ClassVar[tuple[Key, ...]] = (
         Key("train/loss", "nats", "training loss of this one step (not the logged window's mean)", "mean"),
         Key("train/lr", "1", "learning rate that made this step's update (first parameter group)"),
+        Key("train/lr_scale", "1", "factor on the schedule by `control`; left out while it is 1"),
         Key("train/epoch", "epochs", "position in the data"),
         Key("train/grad_norm", "1", "global gradient norm before clipping"),
         Key("train/clip_coef", "1", "factor that clipping applied to the gradients, 1 = not clipped"),
@@ -67,6 +68,8 @@ class Basics(ObsCallback):
     def step(self) -> None:
         if self._lr is not None:
             self.run.put("train/lr", float(self._lr))
+        if self.run.lr_scale != 1:
+            self.run.put("train/lr_scale", self.run.lr_scale)
         if self.run.trainer.state.epoch is not None:
             self.run.put("train/epoch", float(self.run.trainer.state.epoch))
         if self._scaler() is not None:

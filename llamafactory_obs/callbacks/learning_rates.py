@@ -17,6 +17,7 @@ class LearningRates:
         self._run, self._name = run, name
         self._detectors: list[LrScheduleDetector] = []
         self._begins = True
+        self._scale = 1.0
 
     def read(self) -> None:
         """Right after an update: the rate of each group, and the one that the scheduler has set for it."""
@@ -46,6 +47,11 @@ class LearningRates:
         rates, planned = row.facts.get("rates", ([row.values.get("train/lr")], [None]))
         begins, skipped = self._begins and not self._run.replaying, row.values.get("train/step_skipped") == 1
         self._begins = self._begins and not begins
+        scale = row.values.get("train/lr_scale", 1.0)
+        if scale != self._scale:  # `control` did it, and has said so
+            for detector in self._detectors:
+                detector.rescale(scale / self._scale)
+            self._scale = scale
         said = {"first rate"}
         for number, (rate, plan) in enumerate(zip(rates, planned, strict=True)):
             if number == len(self._detectors):

@@ -11,12 +11,14 @@ import time
 import torch
 from transformers import TrainerCallback
 
+from ..detect import Finding
 from ..record.schema import STEPS
 from .arrivals import HostCopy
 from .base import ObsCallback, find_trainer
 from .basics import Basics
 from .console import Console
 from .context import RunContext
+from .control import Control
 from .exchange import Ranks
 from .failures import guard_trackers, record_failure, will_retry
 from .identify import Identification
@@ -24,7 +26,6 @@ from .journal import Journal
 from .phases import Phases
 from .pipeline import MAX_LAG, Pipeline, Row
 from .replay import continues_here, previous_rows
-from .requests import Requests
 from .survives import survives
 from .taps import Gradients, Taps
 from .trackers import Trackers
@@ -43,7 +44,7 @@ class Recorder(TrainerCallback):
             `num_items_in_batch`, the number that its loss is divided by (None where it is the mean of means).
         hosts: the host name of each rank.
         trackers: what the run reports to; none on other ranks than the first.
-        event, alert, append: those of the `Journal`, for callbacks.
+        event, append: those of the `Journal`, for callbacks.
     """
 
     def __init__(self, context: RunContext):
@@ -51,6 +52,7 @@ class Recorder(TrainerCallback):
         self.callbacks: list[ObsCallback] = []
         self.active = False
         self.trainer = None
+        self.journal: Journal | None = None
         self.last = Row()
         self.costs: dict[str, float] = {}
         self.phases: Phases | None = None
@@ -96,15 +98,36 @@ class Recorder(TrainerCallback):
         """A context in which time goes to this part of the step, see `Phases`."""
         return contextlib.nullcontext() if self.phases is None else self.phases.part(part)
 
+    @property
+    def lr_scale(self) -> float:
+        """Product of the factors by which `control` has scaled the schedule of the learning rate; 1: not at all."""
+        return self._control.lr_scale
+
+    def alert(self, name: str, finding: Finding) -> None:
+        """Record and show what a callback's detector found; with `auto` on it may have a consequence."""
+        self.journal.alert(name, finding)
+        if not self.replaying:
+            self._control.heard(name, finding, self.last.step or 0, self._due(self.last.step or 0))
+
     def request(self, what: str, step: int) -> None:
-        """Ask the Trainer to `save`, or to `save` and `stop`, because of `step`'s row.
+        """Ask the Trainer for a `save` or a `stop`, because of `step`'s row.
 
         All ranks get the same rows and so ask the same, but not at the same moment; with several ranks or a device
         whose values come late it is therefore done `MAX_LAG` steps after `step`, on all of them at once.
         """
         if not self.replaying:
-            late = self._pipeline.ranks is not None or self.trainer.args.device.type != "cpu"
-            self._requests.add(what, step + (MAX_LAG if late else 0))
+            self._control.request(what, self._due(step))
+
+    def propose(self, what: str, step: int) -> None:
+        """Ask for a `save` or a `stop` because of `step`, from the first rank alone; all ranks do it together."""
+        if self._pipeline.ranks is None:
+            self.request(what, step)
+        else:
+            self._control.propose(what)
+
+    def _due(self, step: int) -> int:
+        late = self._pipeline.ranks is not None or self.trainer.args.device.type != "cpu"
+        return step + (MAX_LAG if late else 0)
 
     def parameter_names(self, parameters: list) -> list[str]:
         """The names of parameters, as in `model.named_parameters()`."""
@@ -142,20 +165,21 @@ class Recorder(TrainerCallback):
         self._leave_broken_off(trainer)
         retried = self._broke_off  # auto_find_batch_size: the same run, with a smaller batch
         self._broke_off = False
-        self.trainer, self._cost, self._requests, self._names = trainer, 0.0, Requests(), {}
+        self.trainer, self._cost, self._names = trainer, 0.0, {}
         self._live, self.phases = list(self.callbacks), None
         self.costs = {callback.yaml_name: 0.0 for callback in self._live}
         keys = [key for callback in self._live for key in callback.keys]
         ranks = Ranks(keys) if Ranks.needed() else None  # all ranks join: before anything that can fail on one of them
         self.hosts = ranks.hosts() if ranks is not None else [socket.gethostname()]
         self._pipeline = Pipeline(ranks, self._complete)
+        self._control = Control(self)
         is_main, resumed = state.is_world_process_zero, state.global_step > 0
         continues = continues_here(trainer)
         rows = previous_rows(trainer.args.output_dir, state.global_step if continues else 0, is_main)
         connected = trainer.callback_handler.callbacks if is_main else []
         self.trackers = Trackers(connected, self.callback_off)
-        self.journal = Journal(trainer, continues or retried, is_main, self.trackers, self.context.hidden)
-        self.event, self.alert, self.append = self.journal.event, self.journal.alert, self.journal.append
+        self.journal = self._open_journal(continues or retried, is_main)
+        self.event, self.append = self.journal.event, self.journal.append
         self._identification = self._identify() if is_main else None
         self.active = True
         guard_trackers(trainer.callback_handler.callbacks, self.callback_off)
@@ -172,6 +196,12 @@ class Recorder(TrainerCallback):
         text = f"{names or 'no callbacks of ours'}; record: {self._folder}"
         evidence = {"callbacks": names, "max_steps": state.max_steps, "rows_replayed": len(rows)}
         self.event(kind, "recorder", title, text, evidence=evidence)
+        self._control.begin(continues)
+
+    def _open_journal(self, continues: bool, is_main: bool) -> Journal:
+        hidden, options = self.context.hidden, self.context.settings.alerts
+        post = self.journal.post if self.journal is not None else None  # of the training before in this process
+        return Journal(self.trainer, continues, is_main, self.trackers, hidden, options, self.propose, post)
 
     def _identify(self) -> Identification | None:
         try:
@@ -215,6 +245,7 @@ class Recorder(TrainerCallback):
         gradients = self._call(self.callbacks[0], self.callbacks[0].unclipped)
         if gradients is not None:
             self._each("gradients", gradients)
+        self._control.ask()
 
     @survives
     def on_optimizer_step(self, args, state, control, **kwargs):
@@ -229,7 +260,7 @@ class Recorder(TrainerCallback):
         self._pipeline.close_step(state.global_step)
         flush = control.should_log or control.should_save or control.should_evaluate or control.should_training_stop
         self._pipeline.advance(state.global_step, flush=flush)
-        self._requests.obey(state.global_step, control)
+        self._control.act(state.global_step, control)
         self._drain_before_the_end(state, control)
 
     def _complete(self, row: Row) -> None:
@@ -239,6 +270,7 @@ class Recorder(TrainerCallback):
         self.trackers.row(row.values, row.step)
         self.last = row
         self._each("row", row)
+        self.journal.step(row.step)
 
     def _drain_before_the_end(self, state, control) -> None:
         """Finish every row while the trackers are still open; all ranks stop at the same step."""
@@ -261,20 +293,27 @@ class Recorder(TrainerCallback):
     @survives
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         self._each("evaluated", metrics or {})
+        self._control.evaluated(metrics or {})
         self._drain_before_the_end(state, control)  # early stopping
 
     @survives
     def on_save(self, args, state, control, **kwargs):
         path = f"{args.output_dir}/checkpoint-{state.global_step}"
         self.event("checkpoint", "recorder", "checkpoint saved", path, evidence={"path": path}, show=False)
+        self._control.saved(path)
         self._each("saved", path, control.should_training_stop or state.global_step >= state.max_steps)
 
     @survives
     def on_train_end(self, args, state, control, **kwargs):
         self._pipeline.drain(state.global_step)
+        self._control.ended(state.global_step)
         self._each("end")
         evidence = {"callbacks_s": {name: round(seconds, 4) for name, seconds in self.costs.items()}}
         text = f"{state.global_step} steps; record: {self._folder}"
+        open_alerts = self.journal.still_open()
+        if open_alerts:
+            evidence["open_alerts"] = open_alerts
+            text += "; still open: " + ", ".join(f"{one['id']} since step {one['since']}" for one in open_alerts)
         self.event("end", "recorder", "training ended", text, evidence=evidence)
         self._close()
 
@@ -304,12 +343,12 @@ class Recorder(TrainerCallback):
 
     def _close(self) -> None:
         self._each("off")
+        self._control.off()
         self._taps.remove()
         if self._identification is not None:
             self._identification.finish()
             self._identification.tell(self.trackers)
-        if self.journal.writer is not None:
-            self.journal.writer.close()
+        self.journal.close()
 
     # ---- inside -------------------------------------------------------------------------------------------------
 

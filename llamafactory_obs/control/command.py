@@ -1,0 +1,97 @@
+"""`llamafactory-obs control DIR --lr-scale 0.5`: what the verb does with its words."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import ConfigError
+from ..output import as_json
+from .order import LASTING, Order, option, parse
+
+
+@dataclass(frozen=True)
+class Request:
+    """The words of one call.
+
+    Attributes:
+        output_dir: of the run.
+        order: what is asked for.
+        queue: it waits for the next start of training.
+        wait: seconds to wait for the answer.
+        as_json: one object on stdout.
+    """
+
+    output_dir: Path
+    order: Order
+    queue: bool = False
+    wait: float = 60.0
+    as_json: bool = False
+
+
+def add_options(parser) -> None:
+    """The verb's words, for argparse."""
+    add = parser.add_argument
+    add("dir", metavar="DIR", help="the run's output_dir")
+    add(
+        "--lr-scale",
+        type=float,
+        metavar="F",
+        help="multiply the learning rate by F, now and for the rest of the schedule",
+    )
+    add("--save", action="store_true", help="save a checkpoint")
+    add("--stop", action="store_true", help="save a checkpoint and end the training")
+    add("--eval", action="store_true", help="evaluate")
+    for name, what in (("logging", "log"), ("save", "save"), ("eval", "evaluate")):
+        add(f"--{name}-steps", type=int, metavar="N", help=f"from now on {what} every N steps")
+    add("--max-steps", type=int, metavar="N", help="end the training after step N, earlier than planned")
+    add(
+        "--queue",
+        action="store_true",
+        help="no job is running: wait for the next start of training in DIR (a day at most)",
+    )
+    add("--wait", type=float, default=60.0, metavar="S", help="wait so many seconds for the answer (default: 60)")
+    add("--json", action="store_true", help="one JSON object on stdout and nothing else there")
+    parser.epilog = "All that is asked for in one call is done at the end of one and the same step, on all ranks."
+
+
+def request(args) -> Request:
+    """The words as argparse gives them, checked.
+
+    Raises:
+        ConfigError: a word that makes no sense.
+    """
+    names = (*LASTING, "eval", "save", "stop")
+    given = {name: getattr(args, name) for name in names}
+    order = parse({name: value for name, value in given.items() if value is not None and value is not False})
+    if not 0 <= args.wait <= 86400:
+        raise ConfigError(f"--wait must be a number of seconds from 0 to 86400, got {args.wait}")
+    at_once = [option(name) for name in order.given() if name not in LASTING]
+    if args.queue and at_once:
+        raise ConfigError(f"--queue is for what lasts ({', '.join(map(option, LASTING))}), not for {' '.join(at_once)}")
+    output_dir = Path(args.dir).expanduser()
+    if output_dir.name == "obs" and not (output_dir / "obs").is_dir():
+        output_dir = output_dir.parent
+    if not output_dir.is_dir():
+        raise ConfigError(
+            f"{'not a folder' if output_dir.exists() else 'no such folder'}: {output_dir} (DIR is output_dir)"
+        )
+    return Request(output_dir, order, args.queue, args.wait, args.json)
+
+
+def run(request: Request) -> int:
+    """Command, wait, show, and return the exit code: 0 it is done, or queued; 1 it is not.
+
+    Raises:
+        ConfigError: nothing can be done with these words here.
+    """
+    from .send import queue, send
+    from .terminal import render
+
+    if request.queue:
+        reply = queue(request.output_dir, request.order)
+    else:
+        reply = send(
+            request.output_dir, request.order, request.wait, lambda line: print(line, file=sys.stderr, flush=True)
+        )
+    print(as_json(reply.to_dict(), sys.stdout, indent=2) if request.as_json else render(reply))
+    return 0 if reply.status in ("done", "queued", "sent") else 1

@@ -1,0 +1,166 @@
+"""Is a job running in this folder? It holds a lock on `job.json` for as long as it lives, and touches it now and then.
+
+The lock is one of `fcntl.lockf`: the kernel lets go of it when the process dies, by whatever death, and a forked data
+loader worker does not inherit it. Where the file system knows no locks, or the job is on another machine whose locks
+are not seen here, the time of the last touch decides.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from .folder import JOB, read_file
+
+#: seconds between two touches, and after how many a job on another machine is taken for gone
+BEAT, SILENT = 2.0, 20.0
+
+
+class Presence:
+    """The job's side: it is here. To be used by one process only, on its first rank.
+
+    Args:
+        folder: the control folder; it must exist.
+        facts: what `job.json` says beside pid, host and start.
+
+    Attributes:
+        since: when it came, by the clock of the file system.
+    """
+
+    def __init__(self, folder: Path, facts: dict):
+        self._path, self._facts = folder / JOB, facts
+        self._handle: int | None = None
+        self.since = 0.0
+
+    def take(self, patience: float = 1.0) -> bool:
+        """Say that the job is here. False: another job holds this folder.
+
+        Args:
+            patience: seconds for a look that somebody takes at the lock just now.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        handle = os.open(self._path, flags, 0o644)
+        os.utime(handle)
+        self.since = os.fstat(handle).st_mtime
+        locked, until = False, time.monotonic() + patience
+        while not locked:
+            try:
+                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                locked = True
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EAGAIN):
+                    break  # no locks here
+                if time.monotonic() > until:
+                    os.close(handle)
+                    return False
+                time.sleep(0.05)
+        self._handle = handle
+        self._content = {"pid": os.getpid(), "started": time.time(), "locked": locked, **machine(), **self._facts}
+        self._write(self._content)
+        return True
+
+    def beat(self) -> None:
+        """Still here."""
+        with contextlib.suppress(OSError):
+            os.utime(self._handle)
+
+    def leave(self, step: int) -> None:
+        """The job has ended after this step."""
+        if self._handle is None:
+            return
+        with contextlib.suppress(OSError):
+            self._write(self._content | {"ended": time.time(), "step": step})
+        with contextlib.suppress(OSError):
+            os.close(self._handle)  # and the lock with it
+        self._handle = None
+
+    def _write(self, content: dict) -> None:
+        text = json.dumps(content).encode() + b"\n"
+        os.ftruncate(self._handle, 0)
+        os.pwrite(self._handle, text, 0)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What somebody else sees of the job.
+
+    Attributes:
+        state: `running`; `ended`: it has said so; `killed`: it has not, and it is gone; `silent`: it is on another
+            machine and has not been heard of for `age` seconds; `never`: no job has been here.
+        job: what `job.json` says.
+        age: seconds since it was heard of.
+    """
+
+    state: Literal["running", "ended", "killed", "silent", "never"]
+    job: dict
+    age: float = 0.0
+
+
+def look(folder: Path) -> Seen:
+    """Look for the job of a control folder. Not for use in the job's own process beyond asking whether it runs."""
+    path = folder / JOB
+    try:
+        job = read_file(path)
+        touched = path.stat().st_mtime
+    except (OSError, ValueError):
+        job, touched = {}, 0.0
+    here = {name: job.get(name) for name in machine()} == machine()
+    if here and job.get("pid") == os.getpid():  # closing a second handle would drop our own lock
+        return Seen("ended" if "ended" in job else "running", job)
+    held = _is_held(path)
+    if held:
+        return Seen("running", job)
+    if held is None and not job:
+        return Seen("never", job)
+    age = max(0.0, _now(folder) - touched)
+    if "ended" in job:
+        return Seen("ended", job, age)
+    if not job:
+        return Seen("never", job)
+    if here and job.get("locked") is True and held is False:
+        return Seen("killed", job, age)
+    return Seen("running" if age < SILENT else "silent", job, age)
+
+
+def machine() -> dict:
+    """Which machine this is: its name, and the id of its kernel's start where there is one."""
+    boot = ""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return {"host": socket.gethostname(), "boot": boot}
+
+
+def _is_held(path: Path) -> bool | None:
+    """Does a process hold the lock? None where that cannot be told."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except OSError as error:
+        return True if error.errno in (errno.EACCES, errno.EAGAIN) else None
+    finally:
+        os.close(handle)
+
+
+def _now(folder: Path) -> float:
+    """The time by the clock of the machine that keeps the files."""
+    probe = folder / f".clock.{os.getpid()}"
+    try:
+        probe.touch()
+        now = probe.stat().st_mtime
+        probe.unlink()
+        return now
+    except OSError:
+        return time.time()

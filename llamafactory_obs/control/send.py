@@ -1,0 +1,186 @@
+"""From the verb to the job and back: one command file, one answer file."""
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from ..errors import ConfigError
+from .folder import ANSWERS, INBOX, control_folder, read_file, write_file
+from .order import Order
+from .presence import Seen, look, machine
+
+Status = Literal["done", "partly", "refused", "no_job", "no_answer", "gone", "queued", "sent"]
+#: seconds between two looks for the answer, and for the job
+_POLL, _LOOK = 0.05, 1.0
+
+
+@dataclass
+class Reply:
+    """What has become of a command.
+
+    Attributes:
+        status: `done`, `partly`, `refused`: the job has answered; `no_job`: none is running; `no_answer`: it runs and
+            has not answered in time; `gone`: it ended first; `queued`: it waits for the next start; `sent`: without
+            waiting.
+        text: the same for people, with what to do.
+        step: the step at whose end it was carried out.
+        results: of each part: `what`, `status` (done, asked, unchanged, refused), `text`.
+        file: the command, where it still lies there.
+    """
+
+    dir: str
+    status: Status
+    text: str
+    order: dict
+    id: str | None = None
+    step: int | None = None
+    results: list[dict] = field(default_factory=list)
+    job: dict = field(default_factory=dict)
+    file: str | None = None
+
+    def to_dict(self) -> dict:
+        """For `--json`."""
+        return asdict(self)
+
+
+def send(output_dir: Path, order: Order, wait: float, say: Callable[[str], None]) -> Reply:
+    """Command the job that runs.
+
+    Args:
+        wait: seconds to wait for its answer; 0: do not wait.
+        say: takes a line about the waiting.
+
+    Raises:
+        ConfigError: the folder cannot be written to.
+    """
+    folder = control_folder(output_dir)
+    seen = look(folder)
+    reply = Reply(str(output_dir), "no_job", "", order.given(), job=seen.job)
+    if seen.state != "running":
+        reply.text = f"no job is running in {output_dir}: {_why_none(seen)}"
+        return reply
+    reply.id = _new_id()
+    file = folder / INBOX / f"{reply.id}.json"
+    _write(file, order, queue=False)
+    reply.file = str(file)
+    if wait == 0:
+        reply.status, reply.text = "sent", "sent; it is carried out at the end of the step"
+        return reply
+    _await(folder, reply, file, wait, say)
+    return reply
+
+
+def queue(output_dir: Path, order: Order) -> Reply:
+    """Leave a command for the next start of training.
+
+    Raises:
+        ConfigError: a job is running, or the folder cannot be written to.
+    """
+    folder = control_folder(output_dir)
+    if look(folder).state == "running":
+        raise ConfigError(f"--queue: a job is running in {output_dir} and would not see it; leave --queue out")
+    id = _new_id()
+    file = folder / INBOX / f"{id}.json"
+    _write(file, order, queue=True)
+    text = (
+        "waits for the next start of training in this folder, for a day at most; is carried out before its first step"
+    )
+    return Reply(
+        str(output_dir), "queued", f"{text}; to take it back, delete {file}", order.given(), id, file=str(file)
+    )
+
+
+def _await(folder: Path, reply: Reply, file: Path, wait: float, say: Callable[[str], None]) -> None:
+    """Fill in the reply."""
+    answer_file = folder / ANSWERS / f"{reply.id}.json"
+    start = looked = time.monotonic()
+    told, answer = False, {}
+    while True:
+        alive = True
+        if time.monotonic() - looked >= _LOOK:
+            looked = time.monotonic()
+            alive = look(folder).state == "running"  # before the answer is read: an answer that it left is not missed
+        with contextlib.suppress(OSError, ValueError):
+            answer = read_file(answer_file)
+        over = time.monotonic() - start > wait
+        if answer.get("state") == "finished" or not alive or over:
+            break
+        if not told and time.monotonic() - start > 2:
+            told = True
+            say(f"waiting for the end of the step, up to {wait:g} s ...")
+        time.sleep(_POLL)
+    reply.step, reply.results = answer.get("step"), answer.get("results", [])
+    if not file.exists():
+        reply.file = None
+    if answer.get("state") == "finished":
+        reply.status, reply.text = _judge(answer)
+    elif not alive:
+        with contextlib.suppress(OSError):
+            file.unlink()
+        reply.file = None
+        done = f"it took the command at the end of step {reply.step} and" if answer else "it"
+        reply.status, reply.text = "gone", f"{done} ended before it could answer: {_why_none(look(folder))}"
+    else:
+        reply.status, reply.text = "no_answer", _why_late(answer, reply, wait)
+
+
+def _judge(answer: dict) -> tuple[Status, str]:
+    if answer.get("refused"):
+        return "refused", f"not carried out: {answer['refused']}"
+    good = [result for result in answer["results"] if result["status"] != "refused"]
+    status: Status = "done" if len(good) == len(answer["results"]) else ("partly" if good else "refused")
+    text = {"done": "done", "partly": "partly done", "refused": "refused"}[status]
+    step = answer["step"]
+    return status, f"{text} at the end of step {step}" if step else f"{text} before the first step"
+
+
+def _why_late(answer: dict, reply: Reply, wait: float) -> str:
+    if answer:
+        text = f"taken at the end of step {reply.step}; after {wait:g} s the rest of it is not done yet"
+        return f"{text} (a long save or evaluation?)"
+    pid, host = reply.job.get("pid"), reply.job.get("host")
+    text = f"a job is running (pid {pid} on {host}) but has not answered within {wait:g} s."
+    text += " A long step, evaluation or save?"
+    if reply.file is None:
+        return f"{text} It has taken the command"
+    return f"{text} The command stays and is carried out at the end of the step; to take it back, delete {reply.file}"
+
+
+def _why_none(seen: Seen) -> str:
+    if seen.state == "never":
+        return "none that takes commands has been here (it needs an entry under `callbacks:`)"
+    who = f"the last one (pid {seen.job.get('pid')} on {seen.job.get('host')})"
+    if seen.state == "ended":
+        return f"{who} ended after step {seen.job.get('step')}, {_ago(seen.age)}"
+    if seen.state == "killed":
+        return f"{who} was killed; it was last heard of {_ago(seen.age)}"
+    if seen.state == "silent":
+        return f"{who} is on another machine and was last heard of {_ago(seen.age)}"
+    return f"{who} is about to end"
+
+
+def _ago(seconds: float) -> str:
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
+
+
+def _write(file: Path, order: Order, queue: bool) -> None:
+    by = {"pid": os.getpid(), "host": machine()["host"]}
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, {"created": time.time(), "by": by, "queue": queue, "order": order.given()})
+    except OSError as error:
+        hint = "only who may write there can command the job"
+        raise ConfigError(f"cannot write to {file.parent}: {error.strerror or error}; {hint}") from None
+
+
+def _new_id() -> str:
+    """Ids sort by time."""
+    return f"{time.time_ns() // 1_000_000:013d}-{os.getpid()}-{secrets.token_hex(3)}"

@@ -242,18 +242,32 @@ def test_deepspeed_keeps_its_own_folder(lora_smoke, tmp_path):
 
 
 def test_fsdp_keeps_its_shards_in_folders(lora_smoke, tmp_path):
+    import torch
+    from torch.distributed import checkpoint as distributed
+
     copy = lora_smoke.copy(tmp_path)
     folder = copy.checkpoint()
     (folder / "optimizer.pt").rename(folder / "optimizer.bin")  # FULL_STATE_DICT
     assert parts_of(copy)["optimizer"] == ("good", "")
     (folder / "optimizer.bin").unlink()
     (folder / "pytorch_model_fsdp_0").mkdir()
-    (folder / "optimizer_0").mkdir()
-    (folder / "optimizer_0" / "__0_0.distcp").write_bytes(b"x")
-    assert layout_of(folder) == "fsdp" and ".metadata" in parts_of(copy)["optimizer"][1]
-    (folder / "optimizer_0" / ".metadata").write_bytes(b"x")
-    assert parts_of(copy)["optimizer"][0] == "good"
+    place = folder / "optimizer_0"
+    state = {"optimizer": {"exp_avg": torch.ones(1000), "step": torch.tensor(3.0)}}
+    distributed.save(state, storage_writer=distributed.FileSystemWriter(place), no_dist=True)
+    assert layout_of(folder) == "fsdp" and parts_of(copy)["optimizer"] == ("good", "")
     assert "1 of 2 ranks" in parts_of(copy, ranks=2)["optimizer"][1]
+    shard, table = place / "__0_0.distcp", place / ".metadata"
+    whole, names = shard.read_bytes(), table.read_bytes()
+    shard.write_bytes(whole[:-10])
+    state, why = parts_of(copy)["optimizer"]
+    assert state == "broken" and "__0_0.distcp" in why and str(len(whole)) in why
+    shard.unlink()
+    assert parts_of(copy)["optimizer"] == ("broken", "optimizer_0/__0_0.distcp is missing")
+    shard.write_bytes(whole)
+    table.write_bytes(names[: len(names) // 2])
+    assert "cut off" in parts_of(copy)["optimizer"][1]
+    table.unlink()
+    assert ".metadata" in parts_of(copy)["optimizer"][1]
 
 
 def test_a_checkpoint_without_rng_or_optimizer_still_loads(lora_smoke, tmp_path, monkeypatch):

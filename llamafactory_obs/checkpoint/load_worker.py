@@ -1,14 +1,21 @@
-"""Loads one checkpoint and makes one forward pass, in a process of its own: `python -m ...load_worker REQUEST`.
+"""Loads checkpoints and makes one forward pass with each: `python -m ...load_worker`, one JSON object a line.
 
-REQUEST is one JSON object, see `loading.Request`; the answer is one JSON object on stdout, see `loading.Loaded`.
+A line on stdin is a request (`loading.Loader`), a line on stdout its answer (`loading.Loaded`), in their order. Each
+checkpoint is loaded in a child of its own, forked once the imports are done: a crash, a leak or a full memory stays
+there, and only the first one waits for the imports.
 """
 
 import contextlib
+import importlib
 import importlib.util
 import json
+import os
+import select
+import signal
 import sys
 import time
 from pathlib import Path
+from typing import TextIO
 
 from .base_model import Base, auto_class
 
@@ -16,6 +23,15 @@ from .base_model import Base, auto_class
 _TOKENS = 8
 #: how many names of a list are passed on
 _NAMES = 20
+_LIBRARIES = (
+    "torch.",
+    "transformers.",
+    "peft.",
+    "accelerate.",
+    "safetensors.",
+    "huggingface_hub.",
+    "llamafactory_obs.",
+)
 
 
 class Failed(Exception):
@@ -147,8 +163,57 @@ def _failed(stage: str, what: str, error: Exception) -> Failed:
     return Failed("process" if isinstance(error, torch.OutOfMemoryError) else stage, f"{what}: {said}")
 
 
+def serve(requests: TextIO, answers: TextIO) -> None:
+    """Answer requests until there are no more."""
+    for name in ("torch", "transformers", "peft"):
+        importlib.import_module(name)
+    for line in iter(requests.readline, ""):
+        request = json.loads(line)
+        answer = _in_child(request, request.pop("limit_s"))
+        imported = answer.pop("imported", [])
+        print(json.dumps(answer), file=answers, flush=True)
+        _import(imported)
+
+
+def _import(names: list[str]) -> None:
+    """Import what a child needed, so that the next one has it."""
+    for name in names:
+        if name not in sys.modules and name.startswith(_LIBRARIES):
+            with contextlib.suppress(Exception):  # some can only be imported in another order
+                importlib.import_module(name)
+
+
+def _in_child(request: dict, limit_s: float) -> dict:
+    """`main` in a forked child; what becomes of a child that gives no answer is an answer, too."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(receive)
+        before = set(sys.modules)
+        answer = main(request)
+        with os.fdopen(send, "w") as out:
+            json.dump(answer | {"imported": [name for name in list(sys.modules) if name not in before]}, out)
+        os._exit(0)
+    os.close(send)
+    with os.fdopen(receive, "rb") as pipe:
+        late = not select.select([pipe], [], [], limit_s)[0]
+        if late:
+            os.kill(child, signal.SIGKILL)
+        raw = pipe.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        return json.loads(raw)
+    except ValueError:
+        pass
+    why = f"the process was killed by signal {-code} (9: out of memory)"
+    if late:
+        why = f"not loaded within {limit_s:.0f} s"
+    elif code >= 0:
+        why = f"the process ended with {code} and no answer"
+    return {"loaded": False, "stage": "process", "why": why}
+
+
 if __name__ == "__main__":
-    out = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):
-        result = main(json.loads(sys.argv[1]))
-    print(json.dumps(result), file=out)
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever prints, prints to stderr
+    serve(sys.stdin, out)

@@ -1,6 +1,7 @@
 """An optimizer's saved state: is there one for each parameter, finite, not wiped out, and of this step?"""
 
 from .part import BROKEN, DOUBTFUL, GOOD, STALE, Expected
+from .tensors import finite
 from .torch_file import tensors_in
 
 #: names under which optimizers keep a state of the parameter's own shape: torch's, LlamaFactory's Muon, bitsandbytes
@@ -14,8 +15,6 @@ def judge_optimizer(found: object, name: str, expected: Expected) -> tuple[str, 
         found: what `torch.load` gave.
         name: the file's, for the reason.
     """
-    import torch
-
     state = found.get("state") if isinstance(found, dict) else None
     groups = found.get("param_groups") if isinstance(found, dict) else None
     whole = isinstance(groups, list) and all(isinstance(group, dict) for group in groups)
@@ -28,7 +27,7 @@ def judge_optimizer(found: object, name: str, expected: Expected) -> tuple[str, 
         return BROKEN, f"{name} holds no state for any of {parameters} parameters: no step was made with it"
     tensors = [(place, one) for place, one in tensors_in(state) if one.is_floating_point() and one.dim()]
     for place, tensor in tensors_in(state):
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        if not finite(tensor):
             return BROKEN, f"{name}: {place} is not finite"
     if tensors and not any(bool(tensor.any()) for _, tensor in tensors):
         return BROKEN, f"{name} holds nothing but zeros in {len(tensors)} tensors: what it had learned is lost"
@@ -38,6 +37,8 @@ def judge_optimizer(found: object, name: str, expected: Expected) -> tuple[str, 
     elements = _elements(state)
     if expected.trainable and elements is not None and elements != expected.trainable:
         return BROKEN, f"{name} is for {elements} parameters, the run trains {expected.trainable}"
+    if elements is not None and not (expected.least or 0) <= elements <= (expected.most or elements):
+        return BROKEN, f"{name} is for {elements} parameters, the weights have {expected.most}"
     steps = [float(one["step"]) for one in state.values() if isinstance(one, dict) and "step" in one]
     if steps and not expected.fp16 and not expected.own_steps and max(steps) != expected.step:
         return STALE, f"{name} has made {max(steps):g} steps, the checkpoint is of step {expected.step}"

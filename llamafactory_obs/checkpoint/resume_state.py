@@ -7,13 +7,14 @@ File names and rules are those of transformers 5.6 (`Trainer._save_checkpoint`, 
 
 import math
 import re
-import zipfile
 from pathlib import Path
 from typing import Literal
 
-from ..probe.complete import STATE, Incomplete, read_json
+from .files import STATE, Incomplete, check_torch_file, read_json
 from .optimizer_state import judge_optimizer
 from .part import BROKEN, GOOD, MISSING, STALE, Expected, Part
+from .pickle_words import training_args
+from .shards import check_dcp, check_deepspeed
 from .torch_file import load_rng, load_safely
 
 Layout = Literal["plain", "fsdp", "deepspeed"]
@@ -32,38 +33,53 @@ def layout_of(folder: Path) -> Layout:
     return "plain"
 
 
-def resume_parts(folder: Path, expected: Expected) -> list[Part]:
+def resume_parts(folder: Path, expected: Expected, quick: bool = False) -> list[Part]:
     """Look at each part of one checkpoint. Nothing is raised for a file that is missing or broken.
+
+    Args:
+        quick: only whether torch's files are whole, not what is in them; torch is not imported.
 
     Raises:
         OSError: the folder cannot be listed.
     """
     layout = layout_of(folder)
-    parts = [{"plain": _optimizer, "fsdp": _fsdp_optimizer, "deepspeed": _deepspeed}[layout](folder, expected)]
+    if layout == "deepspeed":
+        parts = [_deepspeed(folder, expected)]
+    elif (folder / "optimizer_0").is_dir():
+        parts = [sharded(folder, "optimizer", "optimizer_0", expected)]
+    else:
+        parts = [_optimizer(folder, expected, quick)]
     own_scheduler = layout == "deepspeed" and not (folder / "scheduler.pt").exists()  # then it is in DeepSpeed's shards
     if not own_scheduler:
-        parts.append(_scheduler(folder, expected))
+        parts.append(_scheduler(folder, expected, quick))
     if expected.fp16 and layout != "deepspeed":
-        parts.append(_scaler(folder))
-    return [*parts, *_rng(folder, expected), _trainer_state(folder, expected), _training_args(folder)]
+        parts.append(_scaler(folder, quick))
+    return [*parts, *_rng(folder, expected, quick), _trainer_state(folder, expected), _training_args(folder)]
 
 
-def _optimizer(folder: Path, expected: Expected) -> Part:
+def _optimizer(folder: Path, expected: Expected, quick: bool) -> Part:
     name = "optimizer.pt" if (folder / "optimizer.pt").exists() else "optimizer.bin"  # FSDP's FULL_STATE_DICT
     if not (folder / name).exists():
-        return Part("optimizer", MISSING, "optimizer.pt", "optimizer.pt is missing")
+        return Part("optimizer", MISSING, "optimizer.pt", f"optimizer.pt is {_nowhere(folder / 'optimizer.pt')}")
     try:
+        if quick:
+            check_torch_file(folder / name)
+            return Part("optimizer", GOOD, name)
         state, why = judge_optimizer(load_safely(folder / name), name, expected)
     except Incomplete as reason:
         state, why = BROKEN, str(reason)
     return Part("optimizer", state, name, why)
 
 
-def _scheduler(folder: Path, expected: Expected) -> Part:
+def _scheduler(folder: Path, expected: Expected, quick: bool) -> Part:
     name = "scheduler.pt"
     if not (folder / name).exists():
-        return Part("scheduler", MISSING, name, f"{name} is missing: the learning rate would start anew")
+        why = f"{name} is {_nowhere(folder / name)}: the learning rate would start anew"
+        return Part("scheduler", MISSING, name, why)
     try:
+        if quick:
+            check_torch_file(folder / name)
+            return Part("scheduler", GOOD, name)
         found = load_safely(folder / name)
     except Incomplete as reason:
         return Part("scheduler", BROKEN, name, str(reason))
@@ -79,11 +95,15 @@ def _scheduler(folder: Path, expected: Expected) -> Part:
     return Part("scheduler", GOOD, name)
 
 
-def _scaler(folder: Path) -> Part:
+def _scaler(folder: Path, quick: bool) -> Part:
     name = "scaler.pt"
     if not (folder / name).exists():
-        return Part("scaler", MISSING, name, f"{name} is missing: fp16's loss scale would start anew at 65536")
+        why = f"{name} is {_nowhere(folder / name)}: fp16's loss scale would start anew at 65536"
+        return Part("scaler", MISSING, name, why)
     try:
+        if quick:
+            check_torch_file(folder / name)
+            return Part("scaler", GOOD, name)
         scale = (load_safely(folder / name) or {}).get("scale")
     except (Incomplete, AttributeError) as reason:
         return Part("scaler", BROKEN, name, str(reason))
@@ -92,23 +112,36 @@ def _scaler(folder: Path) -> Part:
     return Part("scaler", GOOD, name)
 
 
-def _rng(folder: Path, expected: Expected) -> list[Part]:
+def _rng(folder: Path, expected: Expected, quick: bool) -> list[Part]:
     """One part for each rank. A missing file costs the bit-exact order; one that cannot be read ends the resume."""
     names = [f"rng_state_{rank}.pth" for rank in range(expected.ranks)] if expected.ranks > 1 else ["rng_state.pth"]
+    there = sorted(entry.name for entry in folder.glob("rng_state*.pth"))
     parts = []
     for name in names:
         file = folder / name
         if not file.exists():
-            parts.append(Part("rng", MISSING, name, f"{name} is missing: a resume is not bit-exact", needed=False))
+            others = (
+                f" ({there[0]} is there: of another number of processes)" if there and names[0] not in there else ""
+            )
+            why = f"{name} is {_nowhere(file)}: a resume is not bit-exact{others}"
+            parts.append(Part("rng", MISSING, name, why, needed=False))
             continue
+        why = ""
         try:
-            found = load_rng(file)
-            lacking = [key for key in _RNG_KEYS if not isinstance(found, dict) or key not in found]
-            why = f"{name} lacks {', '.join(lacking)}" if lacking else ""
+            if quick:
+                check_torch_file(file)
+            else:
+                found = load_rng(file)
+                lacking = [key for key in _RNG_KEYS if not isinstance(found, dict) or key not in found]
+                why = f"{name} lacks {', '.join(lacking)}" if lacking else ""
         except Incomplete as reason:
             why = str(reason)
         parts.append(Part("rng", BROKEN if why else GOOD, name, why))
     return parts
+
+
+def _nowhere(file: Path) -> str:
+    return "a link to nothing" if file.is_symlink() else "missing"
 
 
 def _trainer_state(folder: Path, expected: Expected) -> Part:
@@ -124,53 +157,39 @@ def _trainer_state(folder: Path, expected: Expected) -> Part:
 
 
 def _training_args(folder: Path) -> Part:
-    """A pickle of a class: never loaded, only looked at from outside."""
+    """A pickle of a class: never loaded, only disassembled."""
     name = "training_args.bin"
-    if not (folder / name).is_file():
+    if not (folder / name).exists():
         why = f"{name} is missing: a resume cannot be compared with it"
         return Part("training_args", MISSING, name, why, needed=False)
-    if not zipfile.is_zipfile(folder / name):
-        return Part("training_args", BROKEN, name, f"{name} is no whole torch file", needed=False)
+    try:
+        training_args(folder / name)
+    except Incomplete as reason:
+        return Part("training_args", BROKEN, name, str(reason), needed=False)
     return Part("training_args", GOOD, name)
 
 
-def _fsdp_optimizer(folder: Path, expected: Expected) -> Part:
-    """FSDP: `optimizer_0/` holds a `.metadata` and a `.distcp` file for each rank; or one `optimizer.bin`."""
-    place = folder / "optimizer_0"
-    if not place.is_dir():
-        return _optimizer(folder, expected)
+def sharded(folder: Path, part: str, name: str, expected: Expected) -> Part:
+    """One folder of FSDP's shards as a part: `.metadata` and a `.distcp` file for each rank."""
     try:
-        shards = [file for file in place.glob("*.distcp") if file.stat().st_size]
-        whole = (place / ".metadata").is_file() and (place / ".metadata").stat().st_size > 0
-    except OSError as error:
-        return Part("optimizer", BROKEN, "optimizer_0", f"optimizer_0 cannot be read: {error.strerror}")
-    if not whole:
-        return Part(
-            "optimizer", BROKEN, "optimizer_0/.metadata", "optimizer_0/.metadata is missing: a save was cut off"
-        )
-    if len(shards) < expected.ranks:
-        why = f"optimizer_0 holds {len(shards)} of {expected.ranks} ranks' shards"
-        return Part("optimizer", BROKEN, "optimizer_0", why)
-    return Part("optimizer", GOOD, "optimizer_0")
+        ranks = check_dcp(folder / name)
+    except Incomplete as reason:
+        file = f"{name}/.metadata" if ".metadata is missing" in str(reason) else name
+        why = f"{reason}: a save was cut off" if file != name else str(reason)
+        return Part(part, BROKEN, file, why)
+    if ranks < expected.ranks:
+        return Part(part, BROKEN, name, f"{name} holds {ranks} of {expected.ranks} ranks' shards")
+    return Part(part, GOOD, name)
 
 
 def _deepspeed(folder: Path, expected: Expected) -> Part:
     """DeepSpeed: `latest` names the folder with each rank's optimizer state and the model's states."""
     try:
-        tag = (folder / "latest").read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        return Part("optimizer", MISSING, "latest", "`latest` is missing: DeepSpeed does not find its own state")
-    place = folder / tag
-    if not tag or not place.is_dir():
-        return Part("optimizer", MISSING, tag, f"`latest` names {tag!r}, which is not there")
-    optim = sorted(place.glob("*optim_states.pt"))
-    models = sorted(place.glob("*model_states.pt"))
-    bad = [file.name for file in (*optim, *models) if not zipfile.is_zipfile(file)]
-    if bad:
-        return Part("optimizer", BROKEN, f"{tag}/{bad[0]}", f"{tag}/{bad[0]} is no whole torch file")
-    if len(optim) < expected.ranks or not models:
-        why = (
-            f"{tag} holds the optimizer state of {len(optim)} of {expected.ranks} ranks and {len(models)} model states"
-        )
-        return Part("optimizer", BROKEN, tag, why)
+        tag, ranks = check_deepspeed(folder)
+    except FileNotFoundError as reason:
+        return Part("optimizer", MISSING, "latest", str(reason))
+    except Incomplete as reason:
+        return Part("optimizer", BROKEN, str(reason).partition(" ")[0].rstrip(":"), str(reason))
+    if ranks < expected.ranks:
+        return Part("optimizer", BROKEN, tag, f"{tag} holds the optimizer state of {ranks} of {expected.ranks} ranks")
     return Part("optimizer", GOOD, tag)

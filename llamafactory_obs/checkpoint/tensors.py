@@ -4,11 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..probe.complete import Incomplete, Proof
+from ..probe.complete import Proof
+from .files import Incomplete
+from .headers import read_tensors
+from .scan import scan
 from .torch_file import load_safely, tensors_in
 
 #: peft begins with zeros there (`reset_lora_parameters`; OFT's skew-symmetric blocks)
 _ZERO_AT_FIRST = (".lora_B.", ".lora_embedding_A", ".oft_R.")
+#: elements that are looked at in one go
+_PIECE = 1 << 22
 
 
 @dataclass
@@ -30,25 +35,33 @@ class Values:
     zero: dict[str, list[str]] = field(default_factory=dict)
     matrices: int = 0
 
+    def add(self, file: str, name: str, dimensions: int, finite: bool, zero: bool) -> None:
+        """One tensor more."""
+        self.names.append(name)
+        if not finite:
+            self.nonfinite.setdefault(file, []).append(name)
+        if any(part in name for part in _ZERO_AT_FIRST):
+            self.lora_b += 1
+            self.lora_b_zero += zero
+        elif dimensions > 1:
+            self.matrices += 1
+            if zero:
+                self.zero.setdefault(file, []).append(name)
+
 
 def read_values(folder: Path, proof: Proof) -> Values:
-    """Read all weights once, one tensor in memory at a time.
+    """Read all weights once: safetensors in blocks, torch's own files one tensor in memory at a time.
 
     Raises:
         Incomplete: a file cannot be read; it is named.
     """
     values = Values()
-    for file, name, tensor in walk(folder, proof.weights):
-        values.names.append(name)
-        if not _finite(tensor):
-            values.nonfinite.setdefault(file, []).append(name)
-        if any(part in name for part in _ZERO_AT_FIRST):
-            values.lora_b += 1
-            values.lora_b_zero += not bool(tensor.any())
-        elif tensor.dim() > 1:
-            values.matrices += 1
-            if not bool(tensor.any()):
-                values.zero.setdefault(file, []).append(name)
+    tensors = read_tensors(folder, proof.weights)
+    for name, numbers in scan(folder, tensors).items():
+        values.add(tensors[name].file, name, len(tensors[name].shape), numbers.finite, numbers.zero)
+    others = tuple(file for file in proof.weights if not file.endswith(".safetensors"))
+    for file, name, tensor in walk(folder, others):
+        values.add(file, name, tensor.dim(), finite(tensor), not bool(tensor.any()))
     return values
 
 
@@ -110,12 +123,16 @@ def walk(folder: Path, weights: tuple[str, ...]) -> Iterator[tuple[str, str, obj
             raise Incomplete(f"{file} cannot be read: {' '.join(str(error).split())[:160]}") from None
 
 
-def _finite(tensor) -> bool:
+def finite(tensor) -> bool:
+    """Is there neither NaN nor infinity in it? In pieces: the answer takes no memory to speak of."""
     import torch
 
-    return not tensor.is_floating_point() or bool(
-        torch.isfinite(tensor.float() if tensor.element_size() < 2 else tensor).all()
-    )
+    if not tensor.is_floating_point():
+        return True
+    for piece in tensor.flatten().split(_PIECE):
+        if not bool(torch.isfinite(piece.float() if piece.element_size() < 2 else piece).all()):
+            return False
+    return True
 
 
 def _names(base: Path) -> Iterator[tuple[str, str]]:

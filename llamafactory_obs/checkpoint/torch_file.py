@@ -1,10 +1,13 @@
 """Torch files of a checkpoint, read so that nothing in them is run."""
 
-import zipfile
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..probe.complete import Incomplete
+from .files import Incomplete, check_torch_file
+
+#: how torch names what it does not load (`torch/_weights_only_unpickler.py`)
+_REFUSED = re.compile(r"[Uu]nsupported (?:global: |class: )?(?:GLOBAL )?(\S+)|GLOBAL (\S+) was not an allowed")
 
 
 def load_safely(file: Path) -> object:
@@ -15,16 +18,20 @@ def load_safely(file: Path) -> object:
     """
     import torch
 
-    if not file.is_file():
-        raise Incomplete(f"{file.name} is missing")
+    check_torch_file(file)
     try:
-        if not zipfile.is_zipfile(file):
-            raise Incomplete(f"{file.name} is no whole torch file ({file.stat().st_size} bytes)")
         return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-    except (Incomplete, MemoryError):
+    except MemoryError:
         raise
     except Exception as error:  # torch and pickle raise many kinds for a damaged file
-        said = " ".join(str(error).split())[:120]
+        said = " ".join(str(error).split())
+        refused = _REFUSED.search(said)
+        if refused:
+            what = refused[1] or refused[2]
+            raise Incomplete(
+                f"{file.name} holds {what}, which is not loaded (weights_only): it could run code"
+            ) from None
+        said = said[:120]
         raise Incomplete(f"{file.name} cannot be loaded: {type(error).__name__}: {said}") from None
 
 

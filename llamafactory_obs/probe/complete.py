@@ -7,22 +7,27 @@ A size that no longer changes therefore proves nothing, a header that matches th
 """
 
 import errno
-import json
 import os
 import re
 import stat
 import time
-import zipfile
 from dataclasses import dataclass
 from fnmatch import translate
 from pathlib import Path
 from typing import Literal
 
-STATE = "trainer_state.json"
-ADAPTER_CONFIG, CONFIG = "adapter_config.json", "config.json"
-
-#: The limit of the safetensors library itself (`MAX_HEADER_SIZE`).
-MAX_HEADER_BYTES = 100_000_000
+from ..checkpoint.files import (
+    ADAPTER_CONFIG,
+    CONFIG,
+    STATE,
+    Incomplete,
+    Vanished,
+    check_torch_file,
+    read_header,
+    read_json,
+    read_step,
+    unreadable,
+)
 
 #: Weights newer than the state by more than this belong to a save that is under way over an older one (a resumed run
 #: comes to the same step again). Above the coarsest clock of a file system, 2 s (FAT), so that a plain copy passes.
@@ -87,14 +92,6 @@ class Proof:
     folder_changed_at: float = 0.0
 
 
-class Incomplete(Exception):
-    """The folder, or a file of it, is not whole; the text names it and says what is wrong."""
-
-
-class Vanished(Incomplete):
-    """Deleted while it was looked at."""
-
-
 def prove(folder: Path, step: int | None, at_rest: bool = False) -> Proof:
     """Prove that a saved model is complete. Reads headers only, a few KB for each weight file; changes nothing.
 
@@ -131,15 +128,37 @@ def _prove(folder: Path, step: int | None, facts: dict, at_rest: bool) -> None:
     if step is not None and late and not at_rest and changed_within(UNREST_S, facts["folder_changed_at"]):
         raise Incomplete("files were added or removed after its state was written, just now")
 
+    weights = _prove_weights(folder, listing, found, facts)
+    if not at_rest:
+        _refuse_mixture(found, weights, facts["saved_at"])
+    check_files(folder, facts["kind"], weights)
+
+
+def prove_weights(folder: Path) -> Proof:
+    """Is there a whole model, whatever its state says? For serving alone; `prove` asks for more."""
+    facts: dict = {}
+    try:
+        facts["folder_changed_at"], listing = _list(folder)
+        found = _files(listing)
+        facts["saved_at"] = found[STATE].st_mtime if STATE in found else 0.0
+        facts["changed_at"] = max((entry.st_mtime for entry in found.values()), default=0.0)
+        weights = _prove_weights(folder, listing, found, facts)
+        check_files(folder, facts["kind"], weights)
+    except Incomplete as reason:
+        return Proof(False, str(reason), **facts)
+    return Proof(True, "", **facts)
+
+
+def _prove_weights(folder: Path, listing: dict, found: dict, facts: dict) -> tuple[str, ...]:
+    """The weight files; fills `kind`, `weights` and `files`."""
+    facts["files"] = tuple(sorted(name for name in found if _is_for_inference(name)))
     kind, weights = _weights(folder, found)
     facts["kind"] = kind or "unsupported"
     if kind is None:
         raise Incomplete(_no_weights(listing))
     facts["weights"] = weights
     facts["files"] = tuple(sorted({*facts["files"], *weights, *(name for name in _INDEXES if name in found)}))
-    if not at_rest:
-        _refuse_mixture(found, weights, facts["saved_at"])
-    check_files(folder, kind, weights)
+    return weights
 
 
 def glance(folder: Path) -> str:
@@ -169,71 +188,10 @@ def check_files(folder: Path, kind: Kind, weights: tuple[str, ...]) -> None:
             _, header = read_header(folder / name)
             tensors += len(header.keys() - {"__metadata__"})
         else:
-            _check_zip(folder / name)
+            check_torch_file(folder / name)
             tensors += 1
     if not tensors:
         raise Incomplete(f"{weights[0]} holds no tensor")
-
-
-def read_header(file: Path) -> tuple[int, dict]:
-    """The header of a safetensors file, checked against the file's size.
-
-    The layout: 8 bytes little-endian length of the header, the header as JSON, the tensors' bytes without gaps.
-
-    Returns:
-        The offset of the first tensor's bytes, and the header: tensor name -> {"dtype", "shape", "data_offsets"}.
-
-    Raises:
-        Incomplete: the file is cut off, empty, only sized in advance, or no safetensors file.
-    """
-    name = file.name
-    with _reading(name), open(file, "rb") as handle:
-        size = os.fstat(handle.fileno()).st_size
-        length = int.from_bytes(handle.read(8), "little")
-        if size < 8:
-            raise Incomplete(f"{name} has {size} bytes, too few for a header")
-        if not 2 <= length <= MAX_HEADER_BYTES or 8 + length > size:
-            raise Incomplete(f"{name}: a header of {length} bytes does not fit a file of {size} bytes")
-        raw = handle.read(length)
-    try:
-        header = json.loads(raw)
-        tensors = [value for key, value in header.items() if key != "__metadata__"]
-        end = max([value["data_offsets"][1] for value in tensors], default=0)
-        whole = 8 + length + int(end)
-    except (ValueError, AttributeError, TypeError, LookupError, RecursionError):
-        raise Incomplete(f"{name}: its header is no JSON of tensors") from None
-    if whole != size:
-        raise Incomplete(f"{name} has {size} bytes, its header says {whole}")
-    return 8 + length, header
-
-
-def read_step(folder: Path) -> int:
-    """`global_step` of a folder's `trainer_state.json`.
-
-    Raises:
-        Incomplete: it is missing, torn or says no step.
-    """
-    state = read_json(folder / STATE)
-    step = state.get("global_step") if isinstance(state, dict) else None
-    if type(step) is not int:
-        raise Incomplete(f"{STATE} says no global_step")
-    return step
-
-
-def read_json(file: Path):
-    """One JSON file. The bare `NaN` that transformers writes into its state is taken.
-
-    Raises:
-        Incomplete: it is missing, empty or torn.
-    """
-    with _reading(file.name):
-        raw = file.read_bytes()
-    if not raw.strip():
-        raise Incomplete(f"{file.name} is empty")
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
-        raise Incomplete(f"{file.name} is no whole JSON ({len(raw)} bytes)") from None
 
 
 def _list(folder: Path) -> tuple[float, dict[str, os.stat_result]]:
@@ -244,34 +202,24 @@ def _list(folder: Path) -> tuple[float, dict[str, os.stat_result]]:
         for inside in ("", "additional_chat_templates/"):
             if not inside or inside[:-1] in found:
                 for entry in os.scandir(folder / inside):
-                    found[inside + entry.name] = entry.stat()
+                    if not _leads_nowhere(entry):
+                        found[inside + entry.name] = entry.stat()
     except (FileNotFoundError, NotADirectoryError):
         raise Vanished("vanished" if not folder.is_dir() else "a file vanished: it is being deleted") from None
     except OSError as error:
-        raise _unreadable(str(folder), error) from None
+        raise unreadable(str(folder), error) from None
     return mtime, found
 
 
-class _reading:
-    """Turns the errors of reading one file into Incomplete, with its name."""
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-            raise Incomplete(f"{self.name} is missing") from None
-        if isinstance(error, OSError):
-            raise _unreadable(self.name, error) from None
-
-
-def _unreadable(name: str, error: OSError) -> Incomplete:
-    if error.errno == errno.ESTALE:  # NFS: deleted by another machine
-        return Vanished(f"{name} vanished")
-    return Incomplete(f"{name} cannot be read: {error.strerror or error}")
+def _leads_nowhere(entry: os.DirEntry) -> bool:
+    """A link to what is not there, or to itself: as good as missing."""
+    if not entry.is_symlink():
+        return False
+    try:
+        entry.stat()
+    except OSError as error:
+        return error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR)
+    return False
 
 
 def _is_for_inference(name: str) -> bool:
@@ -342,10 +290,3 @@ def _refuse_mixture(found: dict, weights: tuple[str, ...], saved_at: float) -> N
     written = found[newest].st_mtime
     if written - saved_at > SAVE_ORDER_S and changed_within(QUIET_S, written):
         raise Incomplete(f"{newest} is newer than {STATE}: it is being saved anew, or was copied just now")
-
-
-def _check_zip(file: Path) -> None:
-    """A torch file is a zip archive; its central directory is written last."""
-    with _reading(file.name), open(file, "rb") as handle:
-        if not zipfile.is_zipfile(handle):
-            raise Incomplete(f"{file.name} is no whole torch file: its directory is missing")

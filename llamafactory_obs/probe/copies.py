@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from .complete import ADAPTER_CONFIG, CONFIG, Incomplete, Kind, Proof, check_files, prove, read_header, read_json
+from ..checkpoint.files import ADAPTER_CONFIG, CONFIG, Incomplete, read_header, read_json
+from .complete import Kind, Proof, check_files, prove
 from .scan import FINAL, step_of
 
 #: Below this a copy costs less than it is worth to think about; only larger weight files are hard-linked.

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import psutil
 
+from ..checkpoint.files import STATE, Incomplete, read_json
 from ..record.reader import read_rows
 from ..record.schema import EVENTS, FOLDER
-from .complete import STATE, Incomplete, read_json
 
 FINAL = "final"
 """The name under which the model in the output folder itself is probed."""
@@ -67,7 +67,7 @@ def find_checkpoints(output_dir: Path) -> list[Found]:
         with os.scandir(output_dir) as entries:
             for entry in entries:
                 step = step_of(entry.name)
-                if step is not None and entry.is_dir():
+                if step is not None and os.path.isdir(entry.path):  # no error for a link that leads to itself
                     found.append(Found(step, entry.name, output_dir / entry.name))
     except FileNotFoundError:
         return []

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .complete import STATE
+from ..checkpoint.files import STATE
 from .scan import step_of
 
 

@@ -7,8 +7,8 @@ config says; the shape of the schedule is computed anew from the config, on the 
 import math
 from pathlib import Path
 
+from ...checkpoint.files import Incomplete, read_json
 from ...checkpoint.torch_file import load_safely
-from ...probe.complete import Incomplete, read_json
 from ...record.schema import FOLDER, RUN
 from ..result import FAIL, PASS, WARN, Check
 from .effective import Effective

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from ...checkpoint.files import Incomplete
 from ...checkpoint.torch_file import load_rng, load_safely
-from ...probe.complete import Incomplete
 from ..result import FAIL, PASS, WARN, Check
 from .effective import Effective
 

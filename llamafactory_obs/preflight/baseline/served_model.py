@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
+from ...checkpoint.files import Incomplete, read_header
 from ...identity.files import sha256_file
 from ...identity.model import WEIGHTS, find_folder
 from ...probe.backends.vllm import VllmServer
-from ...probe.complete import Incomplete, read_header
 from .base_model import BaseModel
 
 #: bytes

@@ -3,9 +3,9 @@
 import math
 import statistics
 
+from ...checkpoint.files import STATE, Incomplete, read_json
 from ...checkpoint.tensors import changed_tensor
 from ...detect.nonfinite import NonFiniteDetector
-from ...probe.complete import STATE, Incomplete, read_json
 from ..result import ERROR, FAIL, PASS, SKIPPED, WARN, Check
 from .evidence import Evidence, truth
 

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
+from ...checkpoint.files import ADAPTER_CONFIG, Incomplete, read_json
 from ...checkpoint.loading import Loaded, try_to_load
 from ...checkpoint.tensors import Values, zero_in
-from ...probe.complete import ADAPTER_CONFIG, Incomplete, read_json
 from ..result import ERROR, FAIL, PASS, WARN, Check
 from .evidence import Evidence, truth
 

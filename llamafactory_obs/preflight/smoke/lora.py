@@ -3,8 +3,8 @@
 import re
 
 from ...checkpoint.base_model import skeleton
+from ...checkpoint.files import Incomplete, read_json
 from ...errors import ConfigError
-from ...probe.complete import Incomplete, read_json
 from ..result import ERROR, FAIL, PASS, SKIPPED, Check
 from ..run_config import parsed, quiet
 from .evidence import Evidence

@@ -2,9 +2,9 @@
 
 import re
 
+from ...checkpoint.files import Incomplete, read_json
 from ...checkpoint.part import BROKEN, DOUBTFUL, GOOD, MISSING, STALE, Expected, Part
 from ...checkpoint.resume_state import resume_parts
-from ...probe.complete import Incomplete, read_json
 from ..result import ERROR, FAIL, PASS, WARN, Check
 from .evidence import Evidence, truth
 

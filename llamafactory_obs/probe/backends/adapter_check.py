@@ -6,7 +6,7 @@ Rules of vLLM 0.32 (`vllm/lora/peft_helper.py`, `vllm/config/lora.py`).
 import json
 from pathlib import Path
 
-from ..complete import Incomplete, read_header
+from ...checkpoint.files import Incomplete, read_header
 from . import Refused
 
 #: the values that vLLM 0.32 takes for --max-lora-rank

@@ -1,0 +1,148 @@
+"""Single files of a checkpoint, read so that no content can hurt; what is not whole is said in one line, by name."""
+
+import errno
+import json
+import os
+import stat
+import zipfile
+from pathlib import Path
+from typing import BinaryIO
+
+STATE = "trainer_state.json"
+ADAPTER_CONFIG, CONFIG = "adapter_config.json", "config.json"
+
+#: The limit of the safetensors library itself (`MAX_HEADER_SIZE`).
+MAX_HEADER_BYTES = 100_000_000
+#: A JSON file above this is none that a Trainer or tokenizer writes (a state with a million rows has 200 MB).
+MAX_JSON_BYTES = 1 << 30
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+class Incomplete(Exception):
+    """The folder, or a file of it, is not whole; the text names it and says what is wrong."""
+
+
+class Vanished(Incomplete):
+    """Deleted while it was looked at."""
+
+
+class reading:
+    """Turns the errors of reading one file into Incomplete, with its name."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            raise Incomplete(f"{self.name} is missing") from None
+        if isinstance(error, OSError):
+            raise unreadable(self.name, error) from None
+
+
+def unreadable(name: str, error: OSError) -> Incomplete:
+    """The error of the operating system as ours."""
+    if error.errno == errno.ESTALE:  # NFS: deleted by another machine
+        return Vanished(f"{name} vanished")
+    if error.errno == errno.ELOOP:
+        return Incomplete(f"{name} is a link that leads to itself")
+    return Incomplete(f"{name} cannot be read: {error.strerror or error}")
+
+
+def open_file(file: Path) -> BinaryIO:
+    """Open a regular file for reading; links are followed, a pipe or device is never waited for.
+
+    Raises:
+        Incomplete: it is no file.
+        OSError: it cannot be opened.
+    """
+    handle = os.open(file, _FLAGS)
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        raise Incomplete(f"{file.name} is {'a folder' if stat.S_ISDIR(mode) else 'a pipe or a device'}, not a file")
+    return os.fdopen(handle, "rb")
+
+
+def read_header(file: Path) -> tuple[int, dict]:
+    """The header of a safetensors file, checked against the file's size.
+
+    The layout: 8 bytes little-endian length of the header, the header as JSON, the tensors' bytes without gaps.
+
+    Returns:
+        The offset of the first tensor's bytes, and the header: tensor name -> {"dtype", "shape", "data_offsets"}.
+
+    Raises:
+        Incomplete: the file is cut off, empty, only sized in advance, or no safetensors file.
+    """
+    name = file.name
+    with reading(name), open_file(file) as handle:
+        size = os.fstat(handle.fileno()).st_size
+        length = int.from_bytes(handle.read(8), "little")
+        if size < 8:
+            raise Incomplete(f"{name} has {size} bytes, too few for a header")
+        if not 2 <= length <= MAX_HEADER_BYTES or 8 + length > size:
+            raise Incomplete(f"{name}: a header of {length} bytes does not fit a file of {size} bytes")
+        raw = handle.read(length)
+    try:
+        header = json.loads(raw)
+        tensors = [value for key, value in header.items() if key != "__metadata__"]
+        end = max([value["data_offsets"][1] for value in tensors], default=0)
+        whole = 8 + length + int(end)
+    except (ValueError, AttributeError, TypeError, LookupError, RecursionError):
+        raise Incomplete(f"{name}: its header is no JSON of tensors") from None
+    if whole != size:
+        raise Incomplete(f"{name} has {size} bytes, its header says {whole}")
+    return 8 + length, header
+
+
+def read_step(folder: Path) -> int:
+    """`global_step` of a folder's `trainer_state.json`.
+
+    Raises:
+        Incomplete: it is missing, torn or says no step.
+    """
+    state = read_json(folder / STATE)
+    step = state.get("global_step") if isinstance(state, dict) else None
+    if type(step) is not int:
+        raise Incomplete(f"{STATE} says no global_step")
+    return step
+
+
+def read_json(file: Path):
+    """One JSON file. The bare `NaN` that transformers writes into its state is taken.
+
+    Raises:
+        Incomplete: it is missing, empty, torn, or too large to be one.
+    """
+    with reading(file.name), open_file(file) as handle:
+        size = os.fstat(handle.fileno()).st_size
+        if size > MAX_JSON_BYTES:
+            raise Incomplete(f"{file.name} has {size} bytes, which no JSON of a checkpoint has")
+        raw = handle.read()
+    if not raw.strip():
+        raise Incomplete(f"{file.name} is empty")
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        raise Incomplete(f"{file.name} is no whole JSON ({len(raw)} bytes)") from None
+
+
+def check_torch_file(file: Path) -> None:
+    """A torch file is a zip archive; its central directory is written last. Nothing in it is loaded.
+
+    Raises:
+        Incomplete: the directory is missing or does not belong to the file.
+    """
+    with reading(file.name), open_file(file) as handle:
+        try:
+            whole = zipfile.is_zipfile(handle) and any(
+                name.endswith("/data.pkl") for name in zipfile.ZipFile(handle).namelist()
+            )
+        except (zipfile.BadZipFile, ValueError, NotImplementedError):
+            whole = False
+        if not whole:
+            size = os.fstat(handle.fileno()).st_size
+            raise Incomplete(f"{file.name} is no whole torch file ({size} bytes): its directory is missing")

@@ -1,0 +1,51 @@
+"""The tokenizer in a checkpoint: whole, and with no id that the model has no row for?"""
+
+from pathlib import Path
+
+from .files import Incomplete, read_json
+from .part import BROKEN, GOOD, MISSING, Part
+
+_FILE = "tokenizer.json"
+_ANY = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt", "spiece.model")
+#: without content: larger files are not read for a quick look
+_QUICK_BYTES = 1 << 20
+
+
+def check_tokenizer(folder: Path, rows: int | None, quick: bool = False) -> Part:
+    """The tokenizer as a part. One that is missing is only said: whoever serves it needs that of the base model.
+
+    Args:
+        rows: of the model's embedding; None where not known.
+        quick: do not read a large file.
+    """
+    there = [name for name in _ANY if (folder / name).exists()]
+    if not there:
+        why = "there is no tokenizer in it: whoever serves it needs that of the base model"
+        return Part("tokenizer", MISSING, _FILE, why, needed=False)
+    name = there[0]
+    try:
+        for name in (one for one in there if one.endswith(".json")):
+            if quick and (folder / name).stat().st_size > _QUICK_BYTES:
+                continue
+            found = read_json(folder / name)
+            highest = _highest_id(found) if name == _FILE else None
+            if rows is not None and highest is not None and highest >= rows:
+                why = f"{name} has ids up to {highest}, the model has {rows} rows: it is of another model"
+                return Part("tokenizer", BROKEN, name, why, needed=False)
+    except Incomplete as reason:
+        return Part("tokenizer", BROKEN, name, str(reason), needed=False)
+    except OSError as error:
+        return Part("tokenizer", BROKEN, name, f"{name} cannot be read: {error.strerror}", needed=False)
+    return Part("tokenizer", GOOD, name, needed=False)
+
+
+def _highest_id(found: object) -> int | None:
+    """The highest id of a `tokenizer.json` (tokenizers library: `model.vocab` is a mapping, for Unigram a list)."""
+    model = found.get("model") if isinstance(found, dict) else None
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    ids = [one.get("id") for one in found.get("added_tokens") or [] if isinstance(one, dict)] if model else []
+    if isinstance(vocabulary, dict):
+        ids += vocabulary.values()
+    elif isinstance(vocabulary, list):
+        ids.append(len(vocabulary) - 1)
+    return max((one for one in ids if isinstance(one, int)), default=None)

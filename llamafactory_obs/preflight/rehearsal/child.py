@@ -77,13 +77,21 @@ def environment(scratch: Path, given: dict, derived: dict) -> dict[str, str]:
     return env
 
 
-def train(config: Path, output_dir: Path, log: Path, env: dict[str, str], on_step: Callable[[dict], None]) -> Ended:
+def train(
+    config: Path,
+    output_dir: Path,
+    log: Path,
+    env: dict[str, str],
+    on_step: Callable[[dict], None],
+    kill_when: Callable[[], bool] = lambda: False,
+) -> Ended:
     """Train a derived config with `llamafactory-obs train` and wait for it.
 
     Args:
         config: its file.
         output_dir: the one in it; `on_step` is called with each row of its record's `steps.jsonl`.
         log: stdout and stderr of the training.
+        kill_when: asked all the time; at the first true all its processes get SIGKILL, as on a machine that is gone.
 
     Raises:
         KeyboardInterrupt, SystemExit: Ctrl-C, or within `signals_raise` SIGTERM and SIGHUP; the training's processes
@@ -101,6 +109,8 @@ def train(config: Path, output_dir: Path, log: Path, env: dict[str, str], on_ste
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(_POLL_S)
                 follow.read()
+                if kill_when():
+                    _kill(child)
         except BaseException:
             _end(child)
             raise
@@ -134,6 +144,21 @@ class _Follower:
         for line in whole.splitlines():
             with contextlib.suppress(ValueError):
                 self._on_row(decode(line))
+
+
+def _kill(child: subprocess.Popen) -> None:
+    """SIGKILL for the training and all that it started: nobody gets to save anything."""
+    try:
+        family = psutil.Process(child.pid).children(recursive=True)  # torchrun's workers lead groups of their own
+    except psutil.Error:
+        family = []
+    with contextlib.suppress(OSError):
+        os.killpg(child.pid, signal.SIGKILL)
+    for process in family:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(family, timeout=_GRACE_S)
+    child.wait()
 
 
 def _end(child: subprocess.Popen) -> None:

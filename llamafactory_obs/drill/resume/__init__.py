@@ -1,0 +1,1 @@
+"""Does a killed training continue after a resume as if nothing had happened?"""

@@ -1,0 +1,232 @@
+"""The drill: an unbroken training, one that is killed, its resume, and the unbroken one a second time."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from ...checkpoint.files import Incomplete
+from ...errors import ConfigError
+from ...preflight.rehearsal import child
+from ...preflight.rehearsal.child import Ended
+from ...preflight.run_config import RunConfig, parsed
+from ...preflight.signals import signals_raise
+from ...probe.complete import prove
+from . import take_away as taking
+from .before import losses_before
+from .curves import Curves, read_curves
+from .end_state import compare_states
+from .folder import check_folder, check_room, default_folder, drill_folder, prune
+from .judge import judge_curves, judge_generators, judge_state, judge_weights, largest_tensors, same_start
+from .limits import limits, settings
+from .lost import joined, losses_after
+from .markdown import write_reports
+from .outcome import DIFFERS, EQUAL, EXACTLY, NOISE, NOT_JUDGED, PARTS, UNKNOWN, WITHIN_NOISE, Outcome
+from .plan import AGAIN, BROKEN, RESUMED, UNBROKEN, Plan, derive, notes
+from .trainings import train
+from .weights import compare_weights
+
+Say = Callable[[str], None]
+
+
+def drill(
+    config: RunConfig, *, steps: int, extra: int, out: Path | None, take_away: str | None, keep: bool, say: Say
+) -> Outcome:
+    """Make the drill and write its report; nothing of the user's is written to.
+
+    Args:
+        config: of the real run.
+        steps, extra: before and after the break.
+        out: the drill's folder, new or empty; None for one beside `output_dir`.
+        take_away: see `command.PARTS`.
+        keep: the trainings' folders stay.
+        say: takes a line of progress.
+
+    Raises:
+        ConfigError: the config cannot be drilled, the folder is another's, or the disk is too small.
+    """
+    if config.given.get("stage") == "ppo":
+        raise ConfigError("stage ppo: a drill covers pt, sft, rm, dpo and kto; ppo has a loop of its own")
+    taking.check(config, take_away)
+    folder = (out or default_folder(config)).absolute()
+    check_folder(folder)
+    with parsed(config):  # what LlamaFactory refuses ends here, in one line
+        pass
+    ranks, told = child.processes()
+    plan = Plan(config, folder, steps, extra, take_away, ranks, keep)
+    told = [*notes(plan), *told]
+    if note := check_room(plan):
+        told.append(note)
+    outcome = Outcome(NOT_JUDGED, "", config.path, folder, steps, extra, plan.held, take_away, ranks=ranks, notes=told)
+    outcome.changed = derive(plan, UNBROKEN).changed
+    for note in told:
+        say(f"drill: {note}")
+    say(
+        f"drill: {plan.total} steps; the same, killed after step {plan.held} and resumed at {steps}; {plan.total} again"
+    )
+    with signals_raise(), drill_folder(plan), tempfile.TemporaryDirectory(prefix="llamafactory-obs-") as scratch:
+        _Trainings(plan, outcome, Path(scratch), say).run()
+        write_reports(outcome)
+    return outcome
+
+
+class _Trainings:
+    """Runs them in their order, and compares as soon as there is something to compare."""
+
+    def __init__(self, plan: Plan, outcome: Outcome, scratch: Path, say: Say):
+        self.plan, self.outcome, self.scratch, self.say = plan, outcome, scratch, say
+
+    def run(self) -> None:
+        plan, outcome = self.plan, self.outcome
+        if not self._whole(UNBROKEN):
+            return
+        unbroken = read_curves(plan.output_dir(UNBROKEN), 0)
+        outcome.settings = settings(plan, plan.output_dir(UNBROKEN))
+        prune(plan, UNBROKEN)
+        if not self._broken():
+            return
+        broken = read_curves(plan.output_dir(BROKEN), 0)
+        before = self._before()
+        ended = self._train(RESUMED)
+        resumed = read_curves(plan.output_dir(RESUMED), 1)
+        if not resumed.steps and not ended.exit_code:  # it began anew, and so did the record
+            resumed = read_curves(plan.output_dir(RESUMED), 0)
+        if ended.exit_code or not resumed.steps or resumed.steps[-1] != plan.total:
+            self._no_resume(ended, resumed, before)
+            return
+        if resumed.steps[0] != plan.steps + 1:
+            self._began_elsewhere(resumed, before)
+            return
+        ends = [plan.checkpoint(name, plan.total) for name in (UNBROKEN, RESUMED, AGAIN)]
+        gap = _weights(ends[0], ends[1])
+        states = compare_states(ends[0], ends[1], plan.ranks)
+        prune(plan, RESUMED)
+        if not self._whole(AGAIN):
+            return
+        again = read_curves(plan.output_dir(AGAIN), 0)
+        floor, floor_states = _weights(ends[0], ends[2]), compare_states(ends[0], ends[2], plan.ranks)
+        measures = judge_curves(unbroken, resumed, again, broken, plan.after)
+        measures.append(judge_weights(gap, floor))
+        for name in ("optimizer", "scheduler"):
+            measures.append(judge_state(f"{name} state", states[name], floor_states[name]))
+        measures.append(judge_generators(states["rng"], floor_states["rng"]))
+        outcome.measures = measures
+        outcome.tensors = [] if isinstance(gap, str) else largest_tensors(gap, floor)
+        outcome.before_break = same_start(unbroken, broken, range(1, plan.steps + 1))
+        outcome.twice = same_start(broken, resumed, plan.after)
+        outcome.curves = _curves(plan, unbroken, resumed, again)
+        outcome.lost = joined(before, losses_after(unbroken, resumed, measures, states))
+        outcome.limits = limits(plan, measures, outcome.settings)
+        _conclude(outcome)
+
+    def _train(self, name: str) -> Ended:
+        self.say(f"drill: {name} training; log: {self.plan.log(name)}")
+        ended = train(self.plan, name, self.scratch, self.say)
+        self.outcome.seconds[name] = round(ended.seconds, 1)
+        return ended
+
+    def _whole(self, name: str) -> bool:
+        """A training without a break; one that does not come to its end leaves nothing to judge."""
+        plan, outcome = self.plan, self.outcome
+        ended = self._train(name)
+        steps = read_curves(plan.output_dir(name), 0).steps
+        if not ended.exit_code and steps and steps[-1] == plan.total and plan.checkpoint(name, plan.total).is_dir():
+            return True
+        outcome.failed, outcome.log, outcome.last_words = name, plan.log(name), ended.last_words
+        if ended.exit_code:
+            outcome.why = f"the {name} training broke off with exit code {ended.exit_code}"
+        else:
+            at = f"at step {steps[-1]} of {plan.total}" if steps else "without a recorded step"
+            outcome.why = f"the {name} training ended {at}: a callback, or the data, ended it"
+        return False
+
+    def _broken(self) -> bool:
+        """The training that is killed; its checkpoint must be whole."""
+        plan, outcome = self.plan, self.outcome
+        ended = self._train(BROKEN)
+        checkpoint = plan.checkpoint(BROKEN, plan.steps)
+        if not plan.told.exists():
+            outcome.failed, outcome.log, outcome.last_words = BROKEN, plan.log(BROKEN), ended.last_words
+            outcome.why = f"the training that was to be killed ended before step {plan.held} (exit {ended.exit_code})"
+            return False
+        proof = prove(checkpoint, plan.steps)
+        if not proof.complete:
+            outcome.verdict, outcome.failed, outcome.log = PARTS, BROKEN, plan.log(BROKEN)
+            outcome.why = f"the checkpoint of the killed training is not whole: {proof.why}"
+            return False
+        self.say(f"drill: killed with SIGKILL after step {plan.held}; {checkpoint.name} is whole")
+        return True
+
+    def _before(self) -> dict[str, str]:
+        plan, outcome = self.plan, self.outcome
+        checkpoint = plan.checkpoint(BROKEN, plan.steps)
+        if plan.take_away:
+            outcome.taken = taking.take_away(checkpoint, plan.take_away)
+        before = losses_before(plan, checkpoint)
+        for part, why in before.items():
+            self.say(f"drill: before the resume: {part} will be lost: {why}")
+        return before
+
+    def _no_resume(self, ended: Ended, resumed: Curves, before: dict[str, str]) -> None:
+        plan, outcome = self.plan, self.outcome
+        at = f"at step {resumed.steps[-1]} of {plan.total}" if resumed.steps else "before its first step"
+        outcome.verdict, outcome.failed, outcome.log = PARTS, RESUMED, plan.log(RESUMED)
+        outcome.why = f"the resumed training ended {at} with exit code {ended.exit_code}"
+        outcome.lost = joined(before, {"resume": outcome.why})
+        outcome.last_words = ended.last_words
+
+    def _began_elsewhere(self, resumed: Curves, before: dict[str, str]) -> None:
+        outcome, start = self.outcome, resumed.steps[0]
+        outcome.verdict, outcome.first = PARTS, start
+        outcome.why = f"the resumed training began at step {start}, not at {self.plan.steps + 1}"
+        outcome.lost = joined(before, {"trainer_state": outcome.why})
+
+
+def _weights(one: Path, other: Path) -> list | str:
+    try:
+        return compare_weights(one, other)
+    except (Incomplete, OSError) as error:
+        return str(error)
+
+
+def _curves(plan: Plan, unbroken: Curves, resumed: Curves, again: Curves) -> dict[str, dict]:
+    runs = {"unbroken": unbroken, "resumed": resumed, "again": again}
+    return {
+        column: {
+            "steps": list(plan.after),
+            **{name: [run.columns[column].get(step) for step in plan.after] for name, run in runs.items()},
+        }
+        for column in ("train/loss", "train/grad_norm", "train/lr")
+    }
+
+
+def _conclude(outcome: Outcome) -> None:
+    """The verdict of all measures."""
+    by_status = {
+        status: [one for one in outcome.measures if one.status == status] for status in (EQUAL, NOISE, DIFFERS, UNKNOWN)
+    }
+    after = f"steps {outcome.steps + 1} to {outcome.steps + outcome.extra}"
+    if by_status[DIFFERS]:
+        outcome.verdict = PARTS
+        outcome.first = min((one.first for one in by_status[DIFFERS] if one.first is not None), default=None)
+        where = f"from step {outcome.first} on" if outcome.first is not None else "only in what the checkpoint holds"
+        parts = [one.part for one in outcome.lost if one.after] or [one.part for one in outcome.lost]
+        unknown = "what was lost is not known: nothing that a resume reads was missing"
+        outcome.why = f"{where}; lost: {', '.join(parts)}" if parts else f"{where}; {unknown}"
+        return
+    if outcome.lost:  # equal by luck: what is not restored may show in another step
+        outcome.verdict = PARTS
+        outcome.why = f"not restored: {', '.join(one.part for one in outcome.lost)}; {after} do not depend on it"
+        return
+    lacking = [one.name for one in by_status[UNKNOWN]]
+    if {"loss", "gradient norm"} & set(lacking):
+        outcome.verdict, outcome.why = NOT_JUDGED, f"{', '.join(lacking)} could not be compared"
+        return
+    if by_status[NOISE]:
+        names = ", ".join(one.name for one in by_status[NOISE])
+        outcome.verdict = WITHIN_NOISE
+        outcome.why = f"{after}: {names} differ no more than in two unbroken trainings"
+    else:
+        outcome.verdict = EXACTLY
+        outcome.why = f"{after}: {', '.join(one.name for one in by_status[EQUAL])} are equal bit for bit"
+    if lacking:
+        outcome.why += f"; not compared: {', '.join(lacking)}"

@@ -18,6 +18,8 @@ _EXPORTS = {
     "Samples": "callbacks.samples",
     "Probe": "callbacks.probe",
     "Quality": "callbacks.quality",
+    "Diagnose": "callbacks.diagnose",
+    "CheckpointGuard": "callbacks.checkpoint_guard",
     "ObsCallback": "callbacks.base",
     "load_record": "record.reader",
     "read_samples": "record.samples",

@@ -50,9 +50,34 @@ _WITH_A_MODULE = (
         "Measure the speed in layers: ready batch, real data loader, logging, evaluation, saving; say what each costs.",
     ),
     (
+        "checkpoint",
+        ".checkpoint.command",
+        "Say what each checkpoint is good for, by its content: resumes exactly, warm start only, serves, or broken.",
+    ),
+    (
         "replay",
         ".replay.command",
         "Rebuild the batch of a recorded step and run it on a checkpoint: does the anomaly come with the data?",
+    ),
+    (
+        "timeline",
+        ".timeline.command",
+        "Show the events and metrics of a run or a log on one step axis.",
+    ),
+    (
+        "control",
+        ".control.command",
+        "Command a job that runs: another learning rate, a save, a stop, an evaluation, more logging.",
+    ),
+    (
+        "diagnose",
+        ".diagnosis.command",
+        "Read a run or a log and say what shape it has, whether to kill or keep it, why, and what to change.",
+    ),
+    (
+        "drill",
+        ".drill.command",
+        "Make an incident on purpose in short trainings of this config: a killed training that is resumed.",
     ),
 )
 
@@ -103,7 +128,7 @@ class _Parser(argparse.ArgumentParser):
     def _check_value(self, action, value):
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
             hint = did_you_mean(value, action.choices) or f" (known: {', '.join(action.choices)})"
-            self.error(f"unknown verb {value!r}{hint}")
+            self.error(f"unknown {action.dest} {value!r}{hint}")
         super()._check_value(action, value)
 
 

@@ -101,7 +101,7 @@ def test_callbacks_as_json(capsys, monkeypatch, transformers):
     rows = {row["name"]: row for row in result["callbacks"]}
     assert set(rows) == {*registry.OWN, "early_stopping", "theirs"}
     names = {"grad_norm_spike", "layer_norms", "optimizer", "label_mask", "vram", "throughput", "system", "ranks"}
-    assert names | {"samples", "probe", "quality"} == set(registry.OWN)
+    assert names | {"samples", "probe", "quality", "diagnose", "checkpoint_guard"} == set(registry.OWN)
     for name in registry.OWN:
         assert rows[name]["doc"] and rows[name]["error"] is None
         assert all(option["doc"] and option["type"] for option in rows[name]["options"]), name

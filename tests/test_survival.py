@@ -222,7 +222,7 @@ def test_no_secret_reaches_the_record_or_the_terminal(train, monkeypatch, capfd)
     monkeypatch.setenv("MY_WORD", "zzTopSecret99")
     named = [{"name": "test_survival.Leaky", "args": {"word": "${MY_WORD}"}}, "vram"]
     out = train(callbacks=named, max_steps=2, hf_hub_token="hub-token-0815", run_name="x")
-    text = b"".join(file.read_bytes() for file in (out / "obs").iterdir())
+    text = b"".join(file.read_bytes() for file in (out / "obs").rglob("*") if file.is_file())
     text += "".join(line for line in capfd.readouterr().out.splitlines() if "obs]" in line).encode()
     assert b"401 for ***" in text
     for secret in (b"zzTopSecret99", b"hub-token-0815", b"hunter2"):

@@ -20,7 +20,7 @@ from llamafactory_obs.settings import Settings
 FEW = {"bf16": False, "save_steps": 2, "eval_steps": 2, "gradient_accumulation_steps": 1, "disable_tqdm": True}
 
 SMOKE = ["grad_norm_spike", "layer_norms", "label_mask", "vram"]
-FULL = [*SMOKE, "throughput", "system", "optimizer", "quality", "samples"]
+FULL = [*SMOKE, "throughput", "system", "optimizer", "quality", "samples", "diagnose", "checkpoint_guard"]
 
 
 def read(name: str) -> dict:

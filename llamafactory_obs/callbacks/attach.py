@@ -12,7 +12,7 @@ from .recorder import Recorder
 
 def attach(plan: Plan) -> tuple[list, Recorder]:
     """The plan's callbacks and, last, their recorder."""
-    hidden = frozenset(plan.hidden | secrets_in(plan.given))
+    hidden = frozenset(plan.hidden | secrets_in(plan.given) | plan.settings.alerts.hidden)
     recorder = Recorder(RunContext(plan.given, plan.arguments, plan.settings, hidden))
     for callback, name in zip(plan.callbacks, plan.names, strict=True):
         if isinstance(callback, ObsCallback):

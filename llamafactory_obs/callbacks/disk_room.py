@@ -19,10 +19,12 @@ class DiskRoom:
     Args:
         trainer: the Trainer.
         margin_gib: what should stay free in any case.
+        bounded: old checkpoints make room for new ones (`checkpoint_guard: {top_k: ...}`).
     """
 
-    def __init__(self, trainer, margin_gib: float):
+    def __init__(self, trainer, margin_gib: float, bounded: bool = False):
         self._args, self._state, self._margin = trainer.args, trainer.state, margin_gib
+        self._bounded = bounded
         free = "free disk where output_dir is"
         clean = "Delete old checkpoints, or set save_total_limit."
         self._next = LowRoomDetector(
@@ -53,7 +55,8 @@ class DiskRoom:
         """What is to be said about the free disk after this step."""
         next_gib = (self._size or 0.0) * _SLACK
         several = max(1, int((free_gib or 0.0) / next_gib) - 1) if next_gib else 1
-        suggest = {"save_total_limit": several} if self._args.save_total_limit is None and next_gib else {}
+        unbounded = self._args.save_total_limit is None and not self._bounded
+        suggest = {"save_total_limit": several} if unbounded and next_gib else {}
         findings = (
             self._next.update(step, free_gib, next_gib, suggest),
             self._all.update(step, free_gib, next_gib * self._to_come(step), suggest),
@@ -64,7 +67,7 @@ class DiskRoom:
     def _to_come(self, step: int) -> int:
         """Checkpoints still to be added; 0 where old ones make room for them, or where it is unknown."""
         args, state = self._args, self._state
-        if args.save_strategy != "steps" or args.save_total_limit is not None or not state.save_steps:
+        if args.save_strategy != "steps" or args.save_total_limit is not None or self._bounded or not state.save_steps:
             return 0
         return max(0, state.max_steps - step) // int(state.save_steps)
 

@@ -106,7 +106,8 @@ class System(ObsCallback):
             ram, total_steps=trainer.state.max_steps, name="ram_growth", label="RAM in use on this machine"
         )
         self._growing, self._said_lost, self._at = False, False, None
-        self._disk = DiskRoom(trainer, self.disk_margin_gib)
+        bounded = any(getattr(one, "top_k", None) for one in self.run.callbacks)  # checkpoint_guard deletes old ones
+        self._disk = DiskRoom(trainer, self.disk_margin_gib, bounded)
         self._open_sources(trainer, group, facts)
 
     def _open_sources(self, trainer, group: ControlGroup, facts: Facts) -> None:

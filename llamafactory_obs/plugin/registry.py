@@ -26,6 +26,8 @@ OWN = {
     "samples": "llamafactory_obs.callbacks.samples:Samples",
     "probe": "llamafactory_obs.callbacks.probe:Probe",
     "quality": "llamafactory_obs.callbacks.quality:Quality",
+    "diagnose": "llamafactory_obs.callbacks.diagnose:Diagnose",
+    "checkpoint_guard": "llamafactory_obs.callbacks.checkpoint_guard:CheckpointGuard",
 }
 
 #: short names for what the host already has

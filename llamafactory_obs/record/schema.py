@@ -14,8 +14,13 @@ SCHEMA_VERSION = 1
 FOLDER = "obs"
 RUN, STEPS, LAYERS, EVENTS = "run.json", "steps.jsonl", "layers.jsonl", "events.jsonl"
 PROBES, RANKS, OPTIMIZER = "probes.jsonl", "ranks.jsonl", "optimizer.jsonl"
+CHECKPOINTS = "checkpoints.jsonl"
+UNSENT = "webhook-unsent.jsonl"
+"""Messages of webhooks that are not sent yet: they outlive the record, a later start sends them."""
 PROBE = "probe"
 """The folder in `obs/` that belongs to the probe: its lock, ledger and private copies. It outlives the record."""
+CONTROL = "control"
+"""The folder in `obs/` for commands to the job that runs. It belongs to the output folder, not to one run's record."""
 
 Reduce = Literal["sum", "mean", "min", "max", "same"]
 

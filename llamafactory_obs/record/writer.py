@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .reader import has_record, last_segment
-from .schema import FOLDER, PROBE, RUN, SCHEMA_VERSION, encode
+from .schema import CONTROL, FOLDER, PROBE, RUN, SCHEMA_VERSION, UNSENT, encode
 
 
 class RecordWriter:
@@ -112,7 +112,9 @@ class RecordWriter:
             target = target.with_name(f"{target.name.split('.')[0]}.{number}")
         target.mkdir(parents=True)
         for item in self.folder.iterdir():
-            if item.name not in ("archive", PROBE):  # a probe may be at work there; its ledger knows contents, not runs
+            # a probe may be at work there, its ledger knows contents, not runs; a command may wait for this very start,
+            # and so do messages that are not sent yet
+            if item.name not in ("archive", PROBE, CONTROL, UNSENT):
                 item.rename(target / item.name)
 
     def _fail(self, file: str, error: OSError) -> None:

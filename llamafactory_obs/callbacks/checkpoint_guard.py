@@ -17,13 +17,15 @@ from .keep_best import KeepBest
 from .last_save import KEY, LastSave
 from .notice import parse_signals
 from .retention import parse_top_k
-from .verify_save import Saved, Wanted, check_full, check_quick, identity, wait_for_ranks
+from .verify_save import OTHER_RANKS_S, Saved, Wanted, check_full, check_quick, identity, wait_for_ranks
 
 _GIB = 1 << 30
 #: free disk is asked for at most once in so many seconds
 _DISK_EVERY_S = 60.0
 #: so long the end of training waits until the last checkpoint is read back
 _END_S = 60.0
+#: so long the last save waits for the files of other ranks
+_LAST_S = 5.0
 
 
 @dataclass(eq=False)
@@ -156,28 +158,29 @@ class CheckpointGuard(ObsCallback):
             self._disk_at = 0.0
         notice = self._last.open is not None
         if notice or last:  # nothing is held up any more, and soon nobody will be there to hear of it
-            self._looked_at(check_quick(path, step, self._wanted), took, notice)
+            self._looked_at(self._look(path, step, _LAST_S), took, notice)
         else:
-            self._soon.submit(lambda: self._look(path, step, took))
+            self._soon.submit(lambda: self._look_aside(path, step, took))
         if self._aside is not None and self.read_back:
             self._aside.submit(lambda: self._read_back(path, step))
         if self._keep is not None:
             self._keep.saved(which)
             self._keep.look()
 
-    def _look(self, path: Path, step: int, took: float):
-        """In a thread of its own, so that it never waits behind reading back."""
+    def _look(self, path: Path, step: int, wait_s: float) -> Saved:
+        """The cheap look; other ranks' files may still be on their way."""
         found = check_quick(path, step, self._wanted)
-        if found.flaw and self._wanted.ranks > 1:  # other ranks' files may still be on their way
-            found = wait_for_ranks(found, self._wanted, self._soon.stopped)
+        return wait_for_ranks(found, self._wanted, self._soon.stopped, wait_s) if self._wanted.ranks > 1 else found
+
+    def _look_aside(self, path: Path, step: int, took: float):
+        """In a thread of its own, so that it never waits behind reading back."""
+        found = self._look(path, step, OTHER_RANKS_S)
         return lambda: self._looked_at(found, took)
 
     def _looked_at(self, found: Saved, took: float, notice: bool = False) -> None:
         self.wrote({**found.row(), "save_s": took, **({"notice": True} if notice else {})})
         if notice:
             self._last.landed(found)
-        if notice and found.flaw and self._wanted.ranks > 1:
-            return  # judged when it is read back, if there is time
         self._judged(found)
 
     def _read_back(self, path: Path, step: int):

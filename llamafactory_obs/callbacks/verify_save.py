@@ -23,7 +23,7 @@ from ..checkpoint.weights import check_weights
 
 #: Other ranks write their files without waiting for each other: so long they are waited for.
 OTHER_RANKS_S = 60.0
-_AGAIN_S = 0.5
+_AGAIN_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -103,16 +103,14 @@ def check_quick(folder: Path, step: int, wanted: Wanted) -> Saved:
     return saved
 
 
-def wait_for_ranks(
-    saved: Saved, wanted: Wanted, stop: threading.Event, wait_s: float = OTHER_RANKS_S, again_s: float = _AGAIN_S
-) -> Saved:
+def wait_for_ranks(saved: Saved, wanted: Wanted, stop: threading.Event, wait_s: float = OTHER_RANKS_S) -> Saved:
     """Look again until the files of all ranks are there.
 
     Args:
         stop: when it is set, nobody waits any longer.
     """
     deadline = time.monotonic() + wait_s
-    while (saved.flaw or saved.lost) and time.monotonic() < deadline and not stop.wait(again_s):
+    while (saved.flaw or saved.lost) and time.monotonic() < deadline and not stop.wait(_AGAIN_S):
         saved = check_quick(saved.path, saved.step, wanted)
     return saved
 

@@ -90,7 +90,8 @@ def main(words: list[str] | None = None) -> int:
             code = _dispatch(words)
         except SystemExit as end:  # argparse: --help, or a wrong call
             code = end.code
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None where the shell has closed it
+            sys.stdout.flush()
         return code
     except ConfigError as error:
         print(f"{PROG}: {' '.join(str(error).split())}", file=sys.stderr)

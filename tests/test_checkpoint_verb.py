@@ -184,6 +184,7 @@ def test_hashes_of_all_files(lora_smoke, capsys):
     ("words", "said"),
     [
         (["nowhere"], "no such folder"),
+        (["run.yaml"], "a file, not a folder"),
         (["."], "no checkpoint-N and no model"),
         ([".", "--quick", "--hash"], "name one of them"),
         ([".", "--quick", "--no-load"], "not allowed with"),
@@ -192,6 +193,7 @@ def test_hashes_of_all_files(lora_smoke, capsys):
 )
 def test_a_wrong_call_is_one_line(tmp_path, monkeypatch, capsys, words, said):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").touch()
     assert main(["checkpoint", *words]) == 2
     told = capsys.readouterr()
     assert said in told.err and len(told.err.splitlines()) == 1 and not told.out
@@ -202,6 +204,16 @@ def test_a_quick_look_imports_no_torch(lora_smoke):
     code += "print({'torch', 'transformers', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code, lora_smoke.folder], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()", done.stdout
+
+
+def test_the_last_step_of_a_run_and_its_copy_under_another_number(lora_smoke, tmp_path):
+    end = plant(lora_smoke.checkpoint(), tmp_path, 20)
+    edit(end / "trainer_state.json", lambda state: state.update(max_steps=20))
+    shutil.copytree(end, tmp_path / "checkpoint-30")
+    over, copy = examine_folder(tmp_path, depth=QUICK).checkpoints
+    said = next(part.why for part in over.parts if part.name == "data")
+    assert said == "nothing is left to train: step 20 of 20; a resume makes one step more, past the schedule"
+    assert "nothing is left" not in " ".join(part.why for part in copy.parts) and copy.verdict.verdict == "broken"
 
 
 def test_sizes_and_ages():

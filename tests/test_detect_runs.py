@@ -161,3 +161,41 @@ def test_pairs_that_are_told_apart_and_pairs_that_are_not():
     assert pairs(lambda i: 0.5 + 0.004 * i, lambda i: 0.02 * i) == []
     assert pairs(lambda i: 0.5, lambda i: 0.0) == ["preference_flat"]
     assert pairs(lambda i: 0.2, lambda i: -0.02 * i) == ["preference_reversed"]
+
+
+def noisy_evaluations(seed, rise=0.0):
+    """Twenty evaluations with 3 % of noise that come to rest at 1.1 after a fall; `rise` is added from the tenth on."""
+    draw = random.Random(seed)
+    falling = [1.1 + 0.9 * math.exp(-i / 2) + rise * max(0, i - 9) for i in range(20)]
+    return [value * math.exp(draw.gauss(0, 0.03)) for value in falling]
+
+
+def test_evaluations_that_only_go_up_and_down_are_no_over_fitting():
+    train = [2.0 - 0.04 * i for i in range(20)]
+    noise = sum(bool(evaluations(noisy_evaluations(seed), train)) for seed in range(100))
+    turned = sum(bool(evaluations(noisy_evaluations(seed, rise=0.05), train)) for seed in range(100))
+    assert noise <= 25 and turned >= 90
+
+
+def test_an_over_fitting_is_told_with_the_newest_numbers_at_the_end():
+    detector = EvalTurnDetector()
+    for i, loss in enumerate([1.5, 1.2, 1.1, 1.15, 1.2, 1.4, 1.6]):
+        detector.update(100 * i, loss, 2.0 - 0.2 * i)
+    assert detector.finish().evidence["eval_loss"] == 1.6
+    assert EvalTurnDetector().finish() is None
+
+
+def test_the_restarts_of_a_schedule_are_no_jumps():
+    def cosine(cycle, rows=200):
+        return [1e-4 * 0.5 * (1 + math.cos(math.pi * (i % cycle) / cycle)) for i in range(rows)]
+
+    for cycle in (50, 100):
+        assert not feed(LrAnomalyDetector(max_steps=200), cosine(cycle))
+    (odd,) = feed(LrAnomalyDetector(max_steps=1000), cosine(130))  # no number of cycles makes the planned steps
+    assert odd.evidence["what"] == "jump"
+
+
+def test_groups_without_an_advantage_from_the_first_row_on():
+    detector = RewardCollapseDetector()
+    found = [detector.update(i, 0.0, 0.0) for i in range(40)] + [detector.update(40 + i, 0.5, 0.4) for i in range(40)]
+    assert [f.name for f in found if f is not None] == ["no_advantage", "no_advantage_over"]

@@ -46,10 +46,11 @@ def started(folder: Path, others: tuple[str, ...] = (), start: int = 0, is_main:
     return callback
 
 
-def feed(callback, rows: list[dict], first: int = 1, replaying: bool = False) -> None:
+def feed(callback, rows: list[dict], first: int = 1, replaying: bool = False, planned: list | None = None) -> None:
     callback.run.replaying = replaying
     for step, values in enumerate(rows, start=first):
-        callback.row(SimpleNamespace(step=step, values=values))
+        facts = {"rates": ([values["train/lr"]], [planned[step - first]])} if planned else {}
+        callback.row(SimpleNamespace(step=step, values=values, facts=facts))
     callback.run.replaying = False
 
 
@@ -89,6 +90,30 @@ def test_what_another_callback_raises_is_not_raised_again(tmp_path):
     only_loss = started(tmp_path, others=("grad_norm_spike",))  # the norm was calm: nobody else has said it
     feed(only_loss, [row | {"train/grad_norm": 1.0 + 0.01 * (i % 7)} for i, row in enumerate(spiked())])
     assert "spike" in {one.name for one in only_loss.run.alerts}
+
+
+def test_a_rate_from_outside_is_told_by_the_optimizer_callback_and_a_planned_jump_is_not(tmp_path):
+    rates = [1e-4 if step < BAD else 5e-3 for step in range(1, STEPS + 1)]
+    rows = rows_of(noisy(), train_lr=rates)
+    alone, beside, as_planned = started(tmp_path), started(tmp_path, ("optimizer",)), started(tmp_path, ("optimizer",))
+    feed(alone, rows)
+    feed(beside, rows, planned=[1e-4] * STEPS)
+    feed(as_planned, rows, planned=rates)
+    for callback in (alone, as_planned):
+        jump = next(one for one in callback.run.alerts if one.name == "lr_anomaly")
+        assert "Likely cause: lr_change. The rate went from 0.0001 to 0.005 (50 times) at step" in jump.text
+        assert "0 rows" not in jump.text
+    assert "lr_anomaly" not in {one.name for one in beside.run.alerts}
+    assert [event["evidence"]["finding"] for event in beside.run.events if event["title"] == "causes"] == ["lr_anomaly"]
+
+
+def test_the_first_sentence_of_a_reason_is_whole():
+    from llamafactory_obs.callbacks.diagnose import _in_words
+    from llamafactory_obs.diagnosis.result import Cause
+
+    reason = "The rate is 55 times the usual one (Kaplan et al. 2020). A second sentence."
+    words = _in_words([Cause("lr_too_high", 1.0, [reason], [], [], "Halve it.")])
+    assert words == f"Likely cause: lr_too_high. {reason.removesuffix(' A second sentence.')} Next: Halve it."
 
 
 def test_a_nan_is_told_by_who_is_there(tmp_path):
@@ -154,7 +179,7 @@ def test_a_row_costs_little(tmp_path):
     feed(callback, many[:500])
     costs = []
     for step, row in enumerate(many[500:], start=501):
-        one = SimpleNamespace(step=step, values=row)
+        one = SimpleNamespace(step=step, values=row, facts={})
         begin = time.perf_counter()
         callback.row(one)
         costs.append(time.perf_counter() - begin)

@@ -95,7 +95,7 @@ def parse_alerts(block: object) -> AlertOptions:
         min_level=_level("obs: alerts", block, "info"),
         stop_on=_stop_on(block.get("stop_on")),
         webhooks=webhooks,
-        hidden=frozenset(found | {secret for webhook in webhooks for secret in _secrets(webhook)}),
+        hidden=frozenset(found | {secret for webhook in webhooks for secret in secrets_of(webhook)}),
     )
 
 
@@ -173,10 +173,15 @@ def _webhook(where: str, block: object, found: set[str]) -> Webhook:
     return Webhook(url, kind, secret, _level(where, block, "warn"), block.get("title") or None)
 
 
-def _secrets(webhook: Webhook) -> set[str]:
+def secrets_of(webhook: Webhook) -> set[str]:
     """The address, the tokens in it, and the secret: an error text may quote any of them."""
     parts = urlsplit(webhook.url)
-    words = [*parts.path.split("/"), *(value for _, value in parse_qsl(parts.query)), parts.password or ""]
+    words = [
+        *parts.path.split("/"),
+        *(value for _, value in parse_qsl(parts.query)),
+        parts.username or "",
+        parts.password or "",
+    ]
     tokens = {word for word in words if len(word) >= 20 or (len(word) >= 12 and any(c.isdigit() for c in word))}
     whole = {webhook.url, webhook.url.partition("://")[2]}
     return {text for text in tokens | whole | {webhook.secret or ""} if len(text) >= MIN_SECRET}

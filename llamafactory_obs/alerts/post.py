@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..detect.endings import RANK
+from ..record.schema import FOLDER, UNSENT
 from .options import AlertOptions, Webhook
 from .sender import Sender
 from .spool import Letter, Spool
@@ -50,13 +51,25 @@ class Post:
         for sender in self._senders:
             sender.flush(until)
 
+    def at_end(self) -> None:
+        """The end of training: wait a while, and say what is left."""
+        self.flush()
+        left = self._spool.unsent
+        if left:
+            said = "1 webhook message is not sent" if left == 1 else f"{left} webhook messages are not sent"
+            kept = f"{'it is' if left == 1 else 'they are'} kept in {FOLDER}/{UNSENT} and"
+            self._problems.append(
+                f"{said}: {kept} {'goes' if left == 1 else 'go'} out at the next start in this output folder. Check"
+                " the address and the network"
+            )
+
     def news(self) -> Iterator[str]:
         """What is to be said about the webhooks themselves; each once."""
-        while self._problems:
-            yield self._problems.pop(0)
         for sender in self._senders:
             while sender.news:
                 yield sender.news.popleft()
+        while self._problems:
+            yield self._problems.pop(0)
 
     def _forward(self, letter: Letter) -> None:
         """To the address that it was written to; where that has changed, to the first of the same kind."""

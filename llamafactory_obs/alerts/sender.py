@@ -9,12 +9,15 @@ import time
 from collections import deque
 from urllib.parse import urlsplit
 
-from .options import Webhook
+from ..identity.redact import hide
+from .options import Webhook, secrets_of
 from .services import PER_MINUTE, WAIT_S, Answer, answer, request
 from .spool import Letter, Spool
 
 #: seconds for a connection, and for each read and write
 _CONNECT_S, _IO_S = 5.0, 10.0
+#: of an answer so much is read, and for so long: a service's own has less than 1 KiB
+_ANSWER_BYTES, _ANSWER_S = 64 << 10, 15.0
 #: waits between tries: the first, and the longest; each by a random factor from 0.5 to 1.5
 _FIRST_S, _LONGEST_S = 1.0, 60.0
 #: failures in a row after which it is said
@@ -41,6 +44,7 @@ class Sender:
 
     def __init__(self, webhook: Webhook, spool: Spool):
         self.webhook, self._spool = webhook, spool
+        self._hidden = frozenset(secrets_of(webhook))
         self.news: deque[str] = deque()
         self._change = threading.Condition()
         self._waiting: deque[Letter] = deque()
@@ -115,7 +119,8 @@ class Sender:
             failures = failures + 1 if said.outcome in ("retry", "limited") else 0
             self._settle(said, letters[: message.count])
             if failures == _SAY_AFTER:
-                self.news.append(f"{self.webhook.kind} webhook: {failures} tries failed ({said.why}); it is tried on")
+                still = "it is tried on while the run lives"
+                self.news.append(f"{self.webhook.kind} webhook: {failures} tries failed ({said.why}); {still}")
             if failures and not self.off:
                 time.sleep(self._pause(said, failures))
 
@@ -126,13 +131,24 @@ class Sender:
             return list(itertools.takewhile(lambda letter: letter.run == run, self._waiting))
 
     def _try(self, client, transport_error: type[Exception], message) -> Answer:
+        headers = message.headers | {"Accept-Encoding": "identity"}  # what is packed may be any size
         try:
-            reply = client.post(message.url, content=message.content, headers=message.headers)
-            return answer(
-                self.webhook, reply.status_code, {k.lower(): v for k, v in reply.headers.items()}, reply.content
-            )
+            with client.stream("POST", message.url, content=message.content, headers=headers) as reply:
+                content = self._beginning(reply)
+                return answer(
+                    self.webhook, reply.status_code, {k.lower(): v for k, v in reply.headers.items()}, content
+                )
         except transport_error as error:
-            return Answer("retry", type(error).__name__)  # its text may hold the address
+            return Answer("retry", _root(error))  # its text may hold the address
+
+    def _beginning(self, reply) -> bytes:
+        """The beginning of an answer, without the address and the secret, which it may quote."""
+        content, until = b"", time.monotonic() + _ANSWER_S
+        for part in reply.iter_raw():
+            content += part
+            if len(content) >= _ANSWER_BYTES or time.monotonic() > until:
+                break
+        return hide(content[:_ANSWER_BYTES].decode("utf-8", "replace"), self._hidden).encode()
 
     def _settle(self, said: Answer, letters: list[Letter]) -> None:
         """What the answer means for the letters of this message."""
@@ -165,7 +181,7 @@ class Sender:
         longest = min(_LONGEST_S, _FIRST_S * 2 ** min(failures - 1, 10)) * self._random.uniform(0.5, 1.5)
         if said.outcome != "limited":
             return longest
-        return max(longest, WAIT_S[self.webhook.kind]) if said.wait_s is None else max(said.wait_s, 0.1)
+        return max(longest, WAIT_S[self.webhook.kind] if said.wait_s is None else said.wait_s)  # it may say 0
 
     def _keep_pace(self) -> None:
         """Not more messages a minute than the service takes; what comes meanwhile joins the next one."""
@@ -173,6 +189,15 @@ class Sender:
             self._times.popleft()
         if len(self._times) >= PER_MINUTE[self.webhook.kind]:
             time.sleep(max(0.0, 60 - (time.monotonic() - self._times[0])))
+
+
+def _root(error: BaseException) -> str:
+    """What kind of failure it is, and what is behind it: `ConnectError, SSLCertVerificationError`."""
+    first = last = error
+    while last.__cause__ or last.__context__:
+        last = last.__cause__ or last.__context__
+    names = (type(first).__name__, type(last).__name__)
+    return ", ".join(dict.fromkeys(names))
 
 
 @contextlib.contextmanager

@@ -47,6 +47,12 @@ class Spool:
         self._unsent: dict[str, Letter] = {}
         self._said = False
 
+    @property
+    def unsent(self) -> int:
+        """How many are not done with."""
+        with self._lock:
+            return len(self._unsent)
+
     def load(self) -> list[Letter]:
         """What earlier processes of this run have left, the oldest first. The files of other ranks are taken over."""
         letters: dict[str, Letter] = {}

@@ -22,6 +22,7 @@ class Console:
         if not self._enabled:
             return
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        text = "".join(c if c.isprintable() or c == "\n" else " " for c in text)  # what is quoted may move the cursor
         self._write(f"[{_NAMES[level]}|obs] {stamp} >> {text}", _COLOURS[level])
 
     def summary(self, step: int, numbers: dict) -> None:

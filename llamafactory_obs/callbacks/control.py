@@ -1,6 +1,7 @@
 """Commands to this run, from outside and from within: heard, agreed on by all ranks, carried out, recorded."""
 
 import math
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,8 +103,7 @@ class Control:
             what += f" and not within {options.cooldown_steps} steps of the last time"
         text = f"auto: {options.auto} is on: on an error `spike` or `diverged` this run {what}."
         text += " On NaN it stops without a checkpoint." if options.auto == "stop" else " On NaN it does nothing."
-        names = [callback.yaml_name for callback in self._run.callbacks]
-        heard = {"grad_norm_spike", "diagnose"} & set(names)
+        heard = {"grad_norm_spike", "diagnose"} & {callback.yaml_name for callback in self._run.callbacks}
         if not heard:
             text += " But no callback here raises them: name grad_norm_spike under `callbacks:`."
         self._run.event("note", "control", "auto is on", text, level="info" if heard else "warn")
@@ -166,7 +166,8 @@ class Control:
         if back is None:
             advice = "There is no checkpoint before it"
         else:
-            halved = "`llamafactory-obs control DIR --lr-scale 0.5 --queue` before the start halves its rate"
+            queue = f"control {shlex.quote(self._run.trainer.args.output_dir)} --lr-scale 0.5 --queue"
+            halved = f"`llamafactory-obs {queue}` before the start halves its rate"
             advice = f"{'To go on' if order.stop else 'If it does not come back'}, resume from {back}; {halved}"
         evidence = {"finding": finding.name, "since": since, "resume_from": back}
         suggest = {"resume_from_checkpoint": back} if back else {}
@@ -251,7 +252,9 @@ class Control:
 
     def ended(self, step: int) -> None:
         """Training has ended after this step."""
-        self._guarded(self._outcomes.came_true, "stop", f"training has ended after step {step}")
+        best = self._run.trainer.args.load_best_model_at_end and self._run.trainer.state.best_model_checkpoint
+        text = f"training has ended after step {step}; the final model has the weights of {best or f'step {step}'}"
+        self._guarded(self._outcomes.came_true, "stop", text)
         self._guarded(self._outcomes.settle_before, step + 1)
 
     def off(self) -> None:
@@ -266,8 +269,7 @@ class Control:
 
     def _tell_problems(self) -> None:
         while self._inbox is not None and self._inbox.problems:
-            text = self._inbox.problems.popleft()
-            self._run.event("control", "control", "not carried out", text, level="warn")
+            self._run.event("control", "control", "not carried out", self._inbox.problems.popleft(), level="warn")
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 
@@ -285,8 +287,8 @@ class Control:
         self._off = True
         text = f"switched off after {one_line(error, 300)}; training goes on, commands are not heard any more"
         self._run.event("callback_off", "control", "control switched off", text, level="warn")
-        if self._inbox is not None:
-            inbox, self._inbox = self._inbox, None
+        inbox, self._inbox = self._inbox, None
+        if inbox is not None:
             inbox.close(self._run.trainer.state.global_step)
 
 

@@ -1,5 +1,7 @@
 """`diagnose`: the shapes of `llamafactory-obs diagnose`, live, with what may have caused each of them."""
 
+import math
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -34,6 +36,8 @@ _TOLD_BY = {
 _SAME = 8
 #: candidates named in an alert
 _NAMED = 3
+#: between two sentences; not the one in "et al. 2020"
+_SENTENCE = re.compile(r"\. (?=[A-Z`])")
 
 
 @dataclass(eq=False)
@@ -43,7 +47,8 @@ class Diagnose(ObsCallback):
 
     What another callback of the run raises already is not raised twice: a non-finite number, a stalled norm, and a
     spike of the loss with an alarm of the norm (`grad_norm_spike`), over-fitting (`quality`), growing memory (`vram`),
-    a card that waits (`system`). Its causes are recorded all the same.
+    a card that waits (`system`), a learning rate that the scheduler has not set (`optimizer`). Its causes are recorded
+    all the same.
     """
 
     yaml_name: ClassVar[str] = "diagnose"
@@ -72,6 +77,7 @@ class Diagnose(ObsCallback):
         self._recent = Recent(Path(args.output_dir), kind, self.window)
         self._resumed = trainer.state.global_step
         self._norm_alarm = -_SAME
+        self._outside = self._newly_outside = False
         self._said: dict[str, int] = {}
         self._ended = False
 
@@ -82,6 +88,8 @@ class Diagnose(ObsCallback):
             self._recent.resume(self._resumed)
             self._resumed = 0
         self._recent.add(row.step, values)
+        outside = _is_set_from_outside(row.facts.get("rates"))
+        self._newly_outside, self._outside = outside and not self._outside, outside
         self._tell(self._shapes.update(row.step, _as_planned(values)))
 
     def evaluated(self, metrics: dict) -> None:
@@ -119,6 +127,8 @@ class Diagnose(ObsCallback):
     def _is_told(self, finding: Finding) -> bool:
         """Does another callback raise it?"""
         name = finding.name.removesuffix("_over")
+        if name == "lr_anomaly":  # `optimizer` says it once, when it begins
+            return self._newly_outside and finding.evidence.get("what") == "jump" and "optimizer" in self._others
         if name in ("spike", "diverged") and finding.action != "kill":
             return "grad_norm_spike" in self._others and finding.step - self._norm_alarm <= _SAME
         return _TOLD_BY.get(name) in self._others
@@ -164,6 +174,13 @@ def _as_planned(values: dict) -> dict:
     return values if scale == 1.0 or "train/lr" not in values else values | {"train/lr": values["train/lr"] / scale}
 
 
+def _is_set_from_outside(rates: tuple[list, list] | None) -> bool:
+    """Is the first group's rate another one than the scheduler's? `optimizer` puts both into the row."""
+    if not rates or not rates[0] or None in (rates[0][0], rates[1][0]):
+        return False
+    return not math.isclose(rates[0][0], rates[1][0], rel_tol=1e-6, abs_tol=1e-18)
+
+
 def _with_causes(finding: Finding, candidates: list[Cause]) -> Finding:
     if not candidates:
         return finding
@@ -176,8 +193,8 @@ def _in_words(candidates: list[Cause]) -> str:
     first = candidates[0]
     if first.name == "unknown":
         return f"Its cause is not known. {first.next}"
-    why = first.supports[0].partition(". ")[0].rstrip(".")
-    return f"Likely cause: {first.name} ({why}). Next: {first.next}"
+    why = _SENTENCE.split(first.supports[0], 1)[0].rstrip(".")
+    return f"Likely cause: {first.name}. {why}. Next: {first.next}"
 
 
 def _is_number(value: object) -> bool:

@@ -173,7 +173,7 @@ class Journal:
     def close(self) -> None:
         """The end of training: send what is unsent, for a while, and let go of the files."""
         if self.post is not None:
-            self.post.flush()
+            self.post.at_end()
             self._say_news()
         if self.writer is not None:
             self.writer.close()

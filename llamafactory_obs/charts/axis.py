@@ -27,7 +27,8 @@ class Axis:
         values = np.asarray(values, dtype=float)
         if not self.log:
             # halves first: the range of two huge numbers of either sign is itself no float
-            return (values / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
+            with np.errstate(over="ignore"):  # a value far outside is infinitely far
+                return (values / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
         low, high = math.log10(self.low), math.log10(self.high)
         with np.errstate(divide="ignore", invalid="ignore"):
             place = (np.log10(values) - low) / (high - low)

@@ -96,10 +96,9 @@ def _codes(cells: np.ma.MaskedArray) -> tuple[np.ndarray, float, float]:
     data, there = cells.filled(0.0), ~np.ma.getmaskarray(cells)
     scaled = there & np.isfinite(data) & (data > 0)
     low, high = (float(data[scaled].min()), float(data[scaled].max())) if scaled.any() else (1.0, 1.0)
-    room = math.log(high / low) if high / low > 1 else 1.0
+    room = (math.log(high) - math.log(low)) or 1.0
     codes = np.zeros(data.shape, dtype=np.int64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        place = np.log(np.where(scaled, data, low) / low) / room
+    place = (np.log(np.where(scaled, data, low)) - math.log(low)) / room
     codes[scaled] = np.round(_LOWEST + place * (_HIGHEST - _LOWEST)).astype(np.int64)[scaled]
     codes[there & (data <= 0)] = _ZERO
     codes[there & np.isnan(data)] = _NAN

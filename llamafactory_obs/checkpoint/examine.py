@@ -216,8 +216,8 @@ def _data(folder: Path, one: Witness) -> tuple[list[Part], float | None]:
         return [Part("data", MISSING, "training_args.bin", why)], None
     if not isinstance(epoch, (int, float)) or not math.isfinite(epoch) or epoch <= 0:
         return [Part("data", DOUBTFUL, STATE, f"{STATE} says epoch {epoch!r}", needed=False)], None
-    if isinstance(last, int) and 0 < last <= (one.step or 0):
-        why = f"nothing is left to train: step {one.step} of {last}; a resume makes one step more with learning rate 0"
+    if isinstance(last, int) and 0 < last <= (one.step or 0) and state.get("global_step") == one.step:
+        why = f"nothing is left to train: step {one.step} of {last}; a resume makes one step more, past the schedule"
         return [Part("data", DOUBTFUL, STATE, why, needed=False)], epoch
     return [Part("data", GOOD, STATE, needed=False)], epoch
 

@@ -111,7 +111,8 @@ def examine_folder(
         ConfigError: there is no such folder, or no checkpoint in it.
     """
     if not folder.is_dir():
-        raise ConfigError(f"{folder}: no such folder; name a run's output_dir or one checkpoint-N")
+        what = "a file, not a folder" if folder.exists() else "no such folder"
+        raise ConfigError(f"{folder}: {what}; name a run's output_dir or one checkpoint-N")
     try:
         found = _found(folder)
         single = not found and _is_checkpoint(folder)

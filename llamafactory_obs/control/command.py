@@ -1,5 +1,6 @@
 """`llamafactory-obs control DIR --lr-scale 0.5`: what the verb does with its words."""
 
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,14 +69,23 @@ def request(args) -> Request:
     at_once = [option(name) for name in order.given() if name not in LASTING]
     if args.queue and at_once:
         raise ConfigError(f"--queue is for what lasts ({', '.join(map(option, LASTING))}), not for {' '.join(at_once)}")
-    output_dir = Path(args.dir).expanduser()
-    if output_dir.name == "obs" and not (output_dir / "obs").is_dir():
-        output_dir = output_dir.parent
+    if not args.dir.strip():  # an unset variable of the shell; it would mean the current folder
+        raise ConfigError("DIR is empty; give the run's output_dir")
+    output_dir = _output_dir(Path(args.dir).expanduser())
     if not output_dir.is_dir():
         raise ConfigError(
             f"{'not a folder' if output_dir.exists() else 'no such folder'}: {output_dir} (DIR is output_dir)"
         )
     return Request(output_dir, order, args.queue, args.wait, args.json)
+
+
+def _output_dir(folder: Path) -> Path:
+    """The run's own folder, where its record or one of its checkpoints was named."""
+    name = folder.absolute().name
+    inside = name == "obs" or re.fullmatch(r"checkpoint-\d+", name)
+    if not inside or (folder / "obs").is_dir():
+        return folder
+    return folder.parent if folder.name else folder.absolute().parent
 
 
 def run(request: Request) -> int:

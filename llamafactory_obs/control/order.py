@@ -80,7 +80,7 @@ def _checked(name: str, value: object):
         return float(number)
     if name.endswith("_steps"):
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_STEPS:
-            raise ConfigError(f"{option(name)} must be a whole number of at least 1, got {_short(value)}")
+            raise ConfigError(f"{option(name)} must be a whole number from 1 to {MOST_STEPS}, got {_short(value)}")
         return value
     if not isinstance(value, bool):
         raise ConfigError(f"{option(name)} must be true or false, got {_short(value)}")

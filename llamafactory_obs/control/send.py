@@ -11,7 +11,7 @@ from typing import Literal
 
 from ..errors import ConfigError
 from .folder import ANSWERS, INBOX, control_folder, read_file, write_file
-from .order import Order
+from .order import Order, parse
 from .presence import Seen, look, machine
 
 Status = Literal["done", "partly", "refused", "no_job", "no_answer", "gone", "queued", "sent"]
@@ -57,6 +57,7 @@ def send(output_dir: Path, order: Order, wait: float, say: Callable[[str], None]
 
     Raises:
         ConfigError: the folder cannot be written to.
+        KeyboardInterrupt: Ctrl-C while it waits; the command is taken back if the job has not taken it yet.
     """
     folder = control_folder(output_dir)
     seen = look(folder)
@@ -71,7 +72,11 @@ def send(output_dir: Path, order: Order, wait: float, say: Callable[[str], None]
     if wait == 0:
         reply.status, reply.text = "sent", "sent; it is carried out at the end of the step"
         return reply
-    _await(folder, reply, file, wait, say)
+    try:
+        _await(folder, reply, file, wait, say)
+    except KeyboardInterrupt:
+        say(_given_up(file))
+        raise
     return reply
 
 
@@ -84,15 +89,40 @@ def queue(output_dir: Path, order: Order) -> Reply:
     folder = control_folder(output_dir)
     if look(folder).state == "running":
         raise ConfigError(f"--queue: a job is running in {output_dir} and would not see it; leave --queue out")
+    before = _queued(folder / INBOX)
     id = _new_id()
     file = folder / INBOX / f"{id}.json"
     _write(file, order, queue=True)
     text = (
         "waits for the next start of training in this folder, for a day at most; is carried out before its first step"
     )
+    if before:
+        text += f", after what waits there already: {', '.join(before)}"
     return Reply(
         str(output_dir), "queued", f"{text}; to take it back, delete {file}", order.given(), id, file=str(file)
     )
+
+
+def _queued(inbox: Path) -> list[str]:
+    """The commands that wait for the next start, in words: a factor that is queued twice is multiplied twice."""
+    found = []
+    with contextlib.suppress(OSError):
+        for name in sorted(name for name in os.listdir(inbox) if name.endswith(".json") and name[0] != ".")[:100]:
+            with contextlib.suppress(OSError, ValueError, ConfigError):
+                content = read_file(inbox / name)
+                found += [parse(content.get("order")).words()] if content.get("queue") is True else []
+    return found
+
+
+def _given_up(file: Path) -> str:
+    """The end of a wait that was broken off."""
+    try:
+        file.unlink()
+        return "not waited for; the command is taken back"
+    except FileNotFoundError:
+        return "not waited for; the job has taken the command already and carries it out"
+    except OSError as error:
+        return f"not waited for; the command cannot be taken back ({error.strerror}): it is carried out"
 
 
 def _await(folder: Path, reply: Reply, file: Path, wait: float, say: Callable[[str], None]) -> None:

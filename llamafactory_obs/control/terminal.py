@@ -15,5 +15,5 @@ def render(reply: Reply) -> str:
         refused = "refused: " if result["status"] == "refused" else ""
         lines.append(f"  {option(result['what']):{width}}  {refused}{result['text']}")
     if any(result["what"] == "stop" and result["status"] == "done" for result in reply.results):
-        lines.append(f"  LlamaFactory now writes the final model into {reply.dir}: the weights of step {reply.step}")
+        lines.append(f"  LlamaFactory now writes the final model into {reply.dir}")
     return "\n".join(lines)

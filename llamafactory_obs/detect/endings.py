@@ -54,6 +54,7 @@ LASTING: dict[str, Level] = {
     "throughput_drop": "warn",
     "vram_growth": "warn",
     "low_gpu_use": "warn",
+    "no_advantage": "warn",
     "supervised_ratio_low": "warn",
     "supervised_ratio_high": "warn",
 }
@@ -71,7 +72,6 @@ MOMENTS = frozenset(
         "loss scale collapses",
         "lr_anomaly",
         "memorising",
-        "no_advantage",
         "notice_too_short",
         "normaliser not constant",
         "optimizer state fresh",

@@ -18,16 +18,19 @@ class EvalTurnDetector:
 
     Noise band: max(2 sigma, 1 % of the best), sigma that of the difference between neighbouring evaluations, as in
     ftdoctor's survey. A trend is in these differences too, so sigma is the median of how much they change where they
-    turn (0 where they do not): for pure noise that is about sigma. At least `least` evaluations after the best one
-    must be there and the last `least` all above the band, the last one by a fifth of it more;
-    the training loss, where it is known, must have fallen since the best one by half a band. Reported once per best;
-    a new best closes it with "overfit_over". A non-finite evaluation loss beside a finite training loss is the
-    finding "nan" (keep): only the evaluation is broken.
+    turn (0 where they do not): for pure noise that is about sigma. Where any of the last `LATE` turn, the median of
+    these turns alone counts, about twice sigma: the best is then the lowest of many noisy ones. At least `least`
+    evaluations after the best one must be there and the last `least` all above the band, the last one by a fifth of it
+    more; the training loss, where it is known, must have fallen since the best one by half a band.
+    Reported once per best; a new best closes it with "overfit_over". A non-finite evaluation loss beside a finite
+    training loss is the finding "nan" (keep): only the evaluation is broken.
 
     Args:
         least: evaluations.
         name: of the evaluation set.
     """
+
+    LATE = 8
 
     def __init__(self, *, least: int = 2, name: str = "") -> None:
         if least < 1:
@@ -62,12 +65,19 @@ class EvalTurnDetector:
             return self._over(step, loss)
         return None if self._reported else self._judge(step, loss, train)
 
+    def finish(self) -> Finding | None:
+        """The log ends here: what has been reported, with the newest numbers."""
+        return self._judge(*self.evals[-1]) if self._reported else None
+
     def _band(self) -> float:
         losses = [loss for _, loss, _ in self.evals]
         before = [b - a for a, b in pairwise(losses[: self._best + 1])]
         after = [b - a for a, b in pairwise(losses[self._best :])]
         turns = [abs(b - a) if a * b < 0 else 0.0 for part in (before, after) for a, b in pairwise(part)]
         sigma = median(turns) if turns else 0.0
+        late = [turn for turn in turns[-self.LATE :] if turn]
+        if late:  # it goes up and down: the best is then the lowest of many draws
+            sigma = max(sigma, median(late))
         return max(2 * sigma, 0.01 * losses[self._best])
 
     def _judge(self, step: int, loss: float, train: float | None) -> Finding | None:

@@ -143,9 +143,12 @@ class LossShapeDetector:
         if fit is None or math.exp(_mean(blocks)) < 0.3:
             return None  # a loss that is low from the start has been learnt before
         tenth = max(2, len(blocks) // 10)
-        head, noise = median(self.store.head), median(b.noise for b in blocks[1:])
-        if max(_mean(blocks[:tenth]), head - 1.2 * noise) - _mean(blocks[-tenth:]) > 0.03:
-            return None  # it fell at the start: that is a plateau
+        noise, head = median(b.noise for b in blocks[1:]), self.store.head
+        began = [
+            sum(head[:k]) / k - 2.5 * noise / math.sqrt(k) for k in range(1, len(head) + 1)
+        ]  # 2.5 errors of a mean
+        if max(_mean(blocks[:tenth]), *began) - _mean(blocks[-tenth:]) > 0.03:
+            return None  # it fell at the start, if only in its first rows: that is a plateau
         since = judged[0].first
         text = (
             f"The loss does not fall: {fit['from']:.4g} to {fit['to']:.4g} from step {since} to {step} ({rows} rows). "

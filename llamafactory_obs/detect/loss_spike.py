@@ -210,7 +210,7 @@ class LossSpikeDetector:
         now, until = median(self.rows[-self.CALM :]), self.last_up
         text = (
             f"The loss rose at step {self.start} to {math.exp(self.peak):.4g} ({math.exp(self.peak - self.level):.3g} "
-            f"times its usual {math.exp(self.level):.4g}) and is back at {math.exp(now):.4g} since step {until}. "
+            f"times its usual {math.exp(self.level):.4g}) and is back at {math.exp(now):.4g} after step {until}. "
             "Nothing to stop: go on and watch."
         )
         finding = self._finding("spike_over", "info", step, text, "keep", until, 0.6 if self._mild else 0.8)

@@ -12,9 +12,10 @@ class LrAnomalyDetector:
     """Finds jumps of the logged rate, a warm-up that is no straight line, and a schedule that ends early.
 
     A row that changes the rate by more than half of its larger value and by more than 8 times the row before it is a
-    jump. Not held for one: the first rows (a warm-up of less than a row), a rate of 0 at the start, and rises from
-    below a tenth of the peak that come back at even distances (cosine with restarts) or where training starts again
-    (that is the resume's matter, see ResumeGapDetector).
+    jump. Not held for one: the first rows (a warm-up of less than a row), a rate of 0 at the start, the restarts of a
+    schedule (cosine_with_restarts: from a fifth of the peak or less back to three quarters and more, at even distances
+    that divide the planned steps), and what happens where training starts again (that is the resume's matter, see
+    ResumeGapDetector).
     Warm-up: until the peak the rises of a linear warm-up are equal; told when the middle one of them, at least 8, is
     beyond 1.5 times the mean either way. (Rows that the fp16 scaler skipped stand still and are left out.)
     End: the rate is 0 for `dead_rows` rows although more than 2 % of the planned steps are still to come.
@@ -34,7 +35,8 @@ class LrAnomalyDetector:
         self._warming = True
         self._said_end = False
         self._jumps = 0
-        self._dropped_from = 0.0
+        self._top: int | None = None  # the step at which the warm-up was over
+        self._cycle: int | None = None  # steps from restart to restart
 
     def update(self, step: int, rate: float | None) -> Finding | None:
         """Takes the rate of one logged row."""
@@ -49,10 +51,11 @@ class LrAnomalyDetector:
         self.change = rate - before
         self.zeros = self.zeros + 1 if rate == 0.0 else 0
         found = self._warm_up(step, before, rate)
+        restarts = self._restarts(step, before, rate)
         self.peak = max(self.peak, rate)
         if self.zeros >= self.dead_rows and self.peak > 0:
             found = found or self._end(step)
-        if self.jumps(before, rate, last):
+        if self.jumps(before, rate, last) and not restarts:
             found = self._jump(step, before, rate) or found
         return found
 
@@ -60,6 +63,18 @@ class LrAnomalyDetector:
         """Does this row jump? `last`: the change of the row before."""
         change, larger = abs(rate - before), max(rate, before)
         return self.rows > 3 and change > 0.5 * larger and change > 8 * abs(last) and change > 0.05 * self.peak
+
+    def _restarts(self, step: int, before: float, rate: float) -> bool:
+        """Is this rise the next cycle of the schedule?"""
+        if self._top is None or before > 0.2 * self.peak or not 0.75 <= rate / self.peak <= 1.02:
+            return False
+        if self._cycle is None:
+            cycles = 2.0 if self.max_steps is None else (self.max_steps - self._top) / (step - self._top)
+            if cycles < 1.9 or not _is_whole(cycles):
+                return False
+            self._cycle = step - self._top
+            return True
+        return _is_whole((step - self._top) / self._cycle)
 
     @property
     def warming(self) -> bool:
@@ -90,7 +105,7 @@ class LrAnomalyDetector:
             return None
         if rate == before and (rate < self.peak or not self._rises):
             return None  # a skipped step, or a rate that has not moved yet
-        self._warming = False
+        self._warming, self._top = False, step
         rises, self._rises = self._rises[:-1], []  # the last one may be cut by the peak
         if len(rises) < 8:
             return None
@@ -116,3 +131,8 @@ class LrAnomalyDetector:
     def _finding(self, name: str, step: int, text: str, **evidence) -> Finding:
         action = "keep"
         return Finding(name, "warn", step, text, {"since": step, **evidence}, action, {}, _LIMITS, None, 0.7)
+
+
+def _is_whole(cycles: float) -> bool:
+    """Is it a whole number of cycles, as far as rows of some steps show it?"""
+    return abs(cycles - round(cycles)) <= 0.05 + 0.02 * cycles

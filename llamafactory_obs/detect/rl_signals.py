@@ -54,8 +54,8 @@ class RewardCollapseDetector:
 
     First, best and last are medians of `window` rows. Lost is half of what was gained since the first, at least a
     quarter of the best (a reward that only fell); the fall must be more than 4 times the noise of a median.
-    `reward_std` near 0 (under a hundredth of its first median) over a whole window gives no advantage, so nothing is
-    learnt.
+    `reward_std` near 0 (under a hundredth of its first median, or 0 from the first row on) over a whole window gives no
+    advantage, so nothing is learnt; "no_advantage_over" closes it.
     """
 
     def __init__(self, *, window: int = 16) -> None:
@@ -70,7 +70,7 @@ class RewardCollapseDetector:
         self._spreads: deque[float] = deque(maxlen=self.window)
         self._count = 0
         self._best: tuple[float, int] | None = None
-        self._start, self._first_spread = None, None
+        self._start, self._first_spread, self._since = None, None, 0
         self._told: set[str] = set()
 
     def update(self, step: int, reward: float | None, spread: float | None = None) -> Finding | None:
@@ -111,11 +111,25 @@ class RewardCollapseDetector:
         if len(self._spreads) < self.window:
             return None
         now = median(self._spreads)
-        if self._first_spread is None:
+        if not self._first_spread:
             self._first_spread = now
-        if "spread" in self._told or self._first_spread <= 0 or now > 0.01 * self._first_spread:
+        if now > 0.01 * self._first_spread:
+            return self._differ(step, now)
+        if "spread" in self._told or (self._first_spread == 0 and any(self._spreads)):
             return None
         self._told.add("spread")
-        text = f"All answers of a group get the same reward since about step {step}: there is nothing to learn from."
+        text = (
+            f"All answers of a group get the same reward at step {step} and in the {self.window} rows before: there is "
+            "nothing to learn from. Check the reward function, and whether the tasks are too easy or too hard."
+        )
+        self._since = step
         evidence = {"since": step, "reward_std": plain(now), "at_first": plain(self._first_spread)}
         return Finding("no_advantage", "warn", step, text, evidence, "keep", {}, _LIMITS, None, 0.7)
+
+    def _differ(self, step: int, now: float) -> Finding | None:
+        if "spread" not in self._told:
+            return None
+        self._told.discard("spread")
+        text = f"The rewards within a group differ again at step {step} (standard deviation {now:.3g})."
+        evidence = {"since": self._since, "reward_std": plain(now)}
+        return Finding("no_advantage_over", "info", step, text, evidence, "keep", {}, _LIMITS, step, 0.7)

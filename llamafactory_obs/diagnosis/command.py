@@ -75,9 +75,11 @@ def run(request: Request) -> int:
             if diagnosed is not None:
                 print(file=stdout) if number else None
                 show(*diagnosed, file=stdout)
+    from ..charts.text import visible
+
     for answer, _ in answers:
         if "error" in answer:
-            print(f"llamafactory-obs: {answer['error']}", file=sys.stderr)
+            print(f"llamafactory-obs: {visible(answer['error'])}", file=sys.stderr)
         for key in ("html", "config"):
             if key in answer:
                 print(f"written: {answer[key]}", file=sys.stderr)
@@ -94,6 +96,8 @@ def _diagnose(path: Path, request: Request) -> tuple[dict, tuple | None]:
     try:
         curves = read(path)
         diagnosis = judge(curves)
+        if not len(curves) and not diagnosis.findings and diagnosis.verdict != "not_a_training_log":
+            raise ConfigError(f"{path}: a log without rows: nothing has been logged in it yet")
         answer = as_dict(diagnosis)
         if request.html is not None:
             from .page import write

@@ -60,7 +60,7 @@ def rate_too_high(curves: Curves) -> list[Finding]:
     text = (
         f"The learning rate {peak:.3g} is too high: {peak / usual:.2g} times the usual {usual:.2g} for {model}. The "
         f"update of step {step} changed the weights by {largest:.1%} of their norm (about 0.1% is usual), and the loss "
-        f"jumped up by 0.3 nats and more {len(rises)} times, first at step {rises[0]}. Begin again with a lower rate."
+        f"jumped up by 0.3 nats and more {len(rises)} times, first at step {rises[0]}. Next time take a lower rate."
     )
     evidence = {"since": rises[0], "rate": peak, "usual": usual, "update_ratio": largest, "update_step": step}
     evidence |= {"rises": len(rises)}

@@ -26,4 +26,7 @@ def headline(action: Action, first: Finding | None, curves: Curves) -> str:
     start, end = median(losses[:few]), median(losses[-few:])
     if end < start:
         return f"The loss fell from {start:.4g} to {end:.4g} and nothing wrong can be seen. Go on."
-    return f"The loss is {end:.4g} ({start:.4g} at the start) and nothing wrong can be seen. Go on."
+    return (
+        f"The loss has not fallen ({start:.4g} at the start, {end:.4g} now). That is no proof that nothing is learnt: "
+        "the log is too short or too noisy for it, or the run had learnt before. Go on, and look again after more rows."
+    )

@@ -1,6 +1,7 @@
 """What to change because of a finding: keys for the YAML, and the checkpoint to go back to."""
 
 import math
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import compress
@@ -9,6 +10,7 @@ from typing import Any
 
 from ..detect import Finding
 from ..logs.curves import Curves
+from ..record.schema import FOLDER
 
 _NAN_CHECKS = [
     "the samples of that step (empty, cut, wrong labels)",
@@ -27,6 +29,7 @@ class Known:
         settings: training arguments; a key that is not there is unknown, and nothing is suggested for it.
         peak_rate: the highest learning rate that was logged, None where none was.
         checkpoints: step -> folder of the checkpoints that exist.
+        recorded: the run's folder, for `control`; None where it is not known to have our record.
         saved: steps at which a checkpoint was written, also where it is gone since.
         epoch_at: step -> epoch, None where unknown.
     """
@@ -35,6 +38,7 @@ class Known:
     peak_rate: float | None = None
     checkpoints: dict[int, Path] = field(default_factory=dict)
     saved: tuple[int, ...] = ()
+    recorded: Path | None = None
     epoch_at: Callable[[int], float | None] = lambda step: None
 
     @classmethod
@@ -44,7 +48,8 @@ class Known:
         column = curves.columns.get("train/lr")
         rates = filter(math.isfinite, compress(column.values, column.present)) if column is not None else ()
         peak = max(rates, default=None)
-        return cls(curves.settings, peak, curves.checkpoints, tuple(sorted(saved)), _epochs(curves))
+        recorded = _folder(curves.path) if curves.source == "obs" else None
+        return cls(curves.settings, peak, curves.checkpoints, tuple(sorted(saved)), recorded, _epochs(curves))
 
     @property
     def rate(self) -> float | None:
@@ -129,16 +134,32 @@ def _go_back(known: Known, since: int, evidence: dict, suggest: dict) -> str:
         evidence["checkpoint"] = None
         if known.settings.get("save_steps") or known.checkpoints:
             return " There is none before it: start anew."
-        return " Which checkpoints there are is not known here."
+        return " Which checkpoints there are is not known here." + _halved(known, "learning_rate" in suggest)
     step, folder = found
     evidence |= {"checkpoint": f"checkpoint-{step}", "checkpoint_exists": folder is not None}
+    halved = "learning_rate" in suggest
     if folder is None:
-        return f" That is checkpoint-{step}, if it was kept."
+        return f" That is checkpoint-{step}, if it was kept.{_halved(known, halved)}"
     method = known.settings.get("finetuning_type")
-    if "learning_rate" in suggest and method in ("lora", "oft", "full"):
+    if halved and method in ("lora", "oft", "full"):
         suggest["model_name_or_path" if method == "full" else "adapter_name_or_path"] = str(folder)
-        return f" That is checkpoint-{step}; load its weights anew, for resume_from_checkpoint would keep the old rate."
-    return f" That is checkpoint-{step}."
+    return f" That is checkpoint-{step}.{_halved(known, halved)}"
+
+
+def _halved(known: Known, wanted: bool) -> str:
+    """How to go on at half the rate: a resume takes it from the checkpoint's scheduler, whatever the YAML says."""
+    if not wanted:
+        return ""
+    if known.recorded is None:
+        return " Load its weights anew: a resume keeps the old rate whatever the YAML says."
+    command = f"llamafactory-obs control {shlex.quote(str(known.recorded))} --lr-scale 0.5 --queue"
+    return f" A resume keeps the old rate whatever the YAML says; `{command}` halves it at the next start."
+
+
+def _folder(path: Path) -> Path:
+    """The run's folder, of its `obs/` folder or of a file in that."""
+    folder = path if path.is_dir() else path.parent
+    return folder.parent if folder.name == FOLDER else folder
 
 
 def _take(known: Known, since: int, evidence: dict) -> str:

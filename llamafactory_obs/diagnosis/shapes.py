@@ -121,7 +121,7 @@ class Shapes:
         if self._step is None:
             return []
         step = self._step
-        found: list[Finding | None] = [self.resume.finish(step)]
+        found: list[Finding | None] = [self.resume.finish(step), *(one.finish() for one in self.evals.values())]
         if self.facts.kind != "rl":
             found += [self.loss_spike.finish(step), self.epochs.finish(step), *self.shape.finish(step)]
             borders = [at for at, _, _ in self.epochs.steps] + self._starts

@@ -8,12 +8,15 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
+from ..charts.text import visible
 from ..detect import Finding
 from ..logs.curves import Curves
 from .result import Cause, Diagnosis
 from .verdict import speaks
 
 _WORDS = {"kill": ("KILL", "bold red"), "keep": ("KEEP", "bold green"), "none": ("NO LOG", "bold yellow")}
+#: findings that are told in full
+_IN_FULL = 5
 _BARS = "▁▂▃▄▅▆▇█"
 _BARS_ASCII = "_.-=+*%#"
 #: of the evidence, what every finding has and the text says already
@@ -28,18 +31,19 @@ def show(curves: Curves, diagnosis: Diagnosis, file: TextIO) -> None:
     word, style = _WORDS[diagnosis.action]
     name = diagnosis.verdict.replace("_", " ")
     head = Text(word, style=style) + Text(f"  {name}", style="bold")
-    fits = len(head) + 2 + len(diagnosis.path) <= console.width
-    console.print(head + Text(f"  {diagnosis.path}", style="dim") if fits else head)
+    path = visible(diagnosis.path)
+    fits = len(head) + 2 + len(path) <= console.width
+    console.print(head + Text(f"  {path}", style="dim") if fits else head)
     if not fits:
-        console.print(Text(diagnosis.path, style="dim"), soft_wrap=True)
+        console.print(Text(path, style="dim"), soft_wrap=True)
     where = f"{diagnosis.source}, {diagnosis.kind}, step {diagnosis.steps:,}"
     where += f" of {curves.max_steps:,}" if curves.max_steps else ""
-    console.print(Text(f"{where}, {len(curves):,} rows", style="dim"))
+    console.print(Text(f"{where}, {len(curves):,} row{'' if len(curves) == 1 else 's'}", style="dim"))
     _curve(console, curves, diagnosis)
     run = max((f.evidence.get("run", 0) for f in diagnosis.findings), default=0)
-    grave, names = [], set()  # the first of each name in full, the others in one line
+    grave, names = [], set()  # the first of each name in full, the worst first; the others in one line
     for number, finding in enumerate(diagnosis.findings):
-        if speaks(finding, run) and finding.name not in names:
+        if speaks(finding, run) and finding.name not in names and len(grave) < _IN_FULL:
             grave.append(number)
             names.add(finding.name)
     if not grave:
@@ -58,7 +62,7 @@ def show(curves: Curves, diagnosis: Diagnosis, file: TextIO) -> None:
 def _finding(console: Console, finding: Finding, causes: list[Cause]) -> None:
     style = {"kill": "red", "keep": "yellow"}.get(finding.action, "")
     span = f"step {finding.evidence.get('since', finding.step):,}"
-    span += f" to {finding.until:,}" if finding.until is not None else ""
+    span += f" to {finding.until:,}" if finding.until not in (None, finding.evidence.get("since", finding.step)) else ""
     sure = f", confidence {finding.confidence:.0%}" if finding.confidence is not None else ""
     name = finding.name.replace("_", " ")
     console.print(Text(f"{name}", style=f"bold {style}") + Text(f"  {span}, {finding.action}{sure}", style="dim"))
@@ -70,7 +74,12 @@ def _finding(console: Console, finding: Finding, causes: list[Cause]) -> None:
         )
     for cause in causes[:2]:
         why = cause.supports[0] if cause.supports else (cause.next or "")
-        _indented(console, f"cause? {cause.name.replace('_', ' ')} ({cause.score:.0%}): {why}")
+        if cause.name == "unknown":
+            _indented(console, f"cause: not enough evidence. {cause.next or why}")
+            break
+        _indented(console, f"cause? {cause.name.replace('_', ' ')} (score {cause.score:.2f}): {why}")
+    if finding.suggest:
+        _indented(console, "for the next run's YAML:")
     for key, value in finding.suggest.items():
         _indented(console, f"{key}: {_plain(value)}", 4, "green")
 
@@ -128,7 +137,7 @@ def _can_show(console: Console, text: str) -> bool:
 
 def _indented(console: Console, text: str, by: int = 2, style: str = "") -> None:
     hang = by + 2 if text.startswith("- ") else by
-    for number, line in enumerate(textwrap.wrap(text, console.width - hang) or [""]):
+    for number, line in enumerate(textwrap.wrap(visible(text), max(console.width - hang, 20)) or [""]):
         console.print(Text(" " * (hang if number else by) + line, style=style), soft_wrap=True)
 
 

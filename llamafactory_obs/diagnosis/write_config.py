@@ -105,12 +105,14 @@ def _given(curves: Curves, source: Path | None) -> tuple[dict, str | None]:
         if not isinstance(given, dict) or not given:
             raise ConfigError(f"{curves.path}: no run.json with the run's config; give it with --from RUN.yaml")
         return {key: value for key, value in given.items() if value != _HIDDEN}, None
+    if source.exists() and not source.is_file():
+        raise ConfigError(f"{source} is no file; give the run's YAML")
     try:
         text = source.read_text(encoding="utf-8-sig")
         given = yaml.safe_load(text)
     except OSError as error:
         raise ConfigError(f"{source}: cannot be read ({error.strerror or error})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{source}: is no YAML ({' '.join(str(error).split())[:100]})") from None
     if not isinstance(given, dict):
         raise ConfigError(f"{source}: is no LlamaFactory config (wanted `key: value` lines)")

@@ -27,6 +27,8 @@ def join(log: Curves, state: Curves) -> Curves:
         for there, here in compress(pairs, (theirs.present[there] for there, _ in pairs)):
             if not mine.present[here]:
                 mine[here] = theirs.values[there]
+    if base.kind == "sft" and other.kind in ("preference", "rl"):
+        base.kind = other.kind
     base.max_steps = base.max_steps or other.max_steps
     base.notes = [f"joined {names}", *base.notes, *other.notes]
     return base

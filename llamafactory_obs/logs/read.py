@@ -32,6 +32,8 @@ def read(path: str | Path) -> Curves:
             folder = path.parent if path.name == FOLDER and curves.source == "obs" else path
         elif not path.exists():
             raise ConfigError(f"{path}: no such file or folder")
+        elif not path.is_file():
+            raise ConfigError(f"{path} is no regular file (a pipe or a device): write it to a file first")
         elif path.name in _OF_RECORD and has_record(path.parent):
             curves, folder = read_record(path.parent), path.parent.parent
         else:

@@ -1,5 +1,6 @@
 """Our own record as Curves: the segments are the breaks, the newest segment of a step wins."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from ..record.reader import decode_run, read_rows
@@ -12,13 +13,14 @@ from .table import Table
 from .values import number
 
 _STARTS = ("start", "resume")
+_SECTIONS = ("model", "world", "hardware", "precision", "config")
 
 
 def read_record(folder: Path) -> Curves:
     """The record in this `obs/` folder."""
     events, torn = read_rows(folder / EVENTS)
     probes, torn_probes = read_rows(folder / PROBES)
-    run = decode_run(folder / RUN)
+    run = sound(decode_run(folder / RUN))
     table, torn_steps = _steps(folder / STEPS)
     raw = Raw(table, "obs")
     if torn := torn + torn_probes + torn_steps:
@@ -29,6 +31,30 @@ def read_record(folder: Path) -> Curves:
     curves = assemble(folder, raw, settings_of(run))
     curves.events, curves.probes, curves.run = events, probes, run
     return curves
+
+
+def sound(run: dict) -> dict:
+    """Without the parts of a `run.json` that have not the type that others rely on."""
+    run = {name: part for name, part in run.items() if name not in _SECTIONS or isinstance(part, dict)}
+    for section, fits in (
+        ("model", {"parameters": lambda value: isinstance(value, dict)}),
+        ("world", {"world_size": _is_count}),
+        ("hardware", {"gpus": lambda value: isinstance(value, list)}),
+    ):
+        if section in run:
+            run[section] = _fitting(run[section], fits)
+    if "parameters" in run.get("model", {}):
+        counts = _fitting(run["model"]["parameters"], {"total": _is_count, "trainable": _is_count})
+        run["model"] = run["model"] | {"parameters": counts}
+    return run
+
+
+def _fitting(part: dict, fits: dict[str, Callable]) -> dict:
+    return {name: value for name, value in part.items() if name not in fits or fits[name](value)}
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value < 1e18  # NaN is none
 
 
 def settings_of(run: dict) -> dict:

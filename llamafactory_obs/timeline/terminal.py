@@ -6,6 +6,7 @@ import textwrap
 from rich.console import Console
 from rich.text import Text
 
+from ..charts.text import visible
 from .beside import Beside
 from .happened import KINDS, MARKS, WORDS, Happening
 from .lanes import Axis, Lane
@@ -21,7 +22,7 @@ _LINES = 3
 def show(timeline: Timeline, console: Console, width: int) -> None:
     """Print all of it."""
     unicode = (console.encoding or "").lower().startswith("utf")
-    console.print(Text(timeline.title, style="bold"))
+    console.print(Text(visible(timeline.title), style="bold"))
     console.print(_ruler(timeline.axis, timeline.around))
     for lane in timeline.lanes:
         console.print(_lane(lane, _BARS if unicode else _ASCII))
@@ -70,7 +71,8 @@ def _lane(lane: Lane, bars: str) -> Text:
             drawn.append("x")
         else:
             drawn.append(bars[min(int(lane.height(lane.value(piece)) * len(bars)), len(bars) - 1)])
-    name = lane.name if len(lane.name) <= LABEL else lane.name[: LABEL - 1] + "~"
+    name = visible(lane.name)
+    name = name if len(name) <= LABEL else name[: LABEL - 1] + "~"
     low_high = "not finite" if math.isnan(lane.low) else f"{number(lane.low)}..{number(lane.high)}"
     return Text(f"{name:<{LABEL}} {''.join(drawn)} {low_high}{' log' if lane.log else ''}")
 
@@ -99,7 +101,8 @@ def _numbers(timeline: Timeline, console: Console) -> None:
 def _number_row(one: Beside) -> Text:
     far = one.z is not None and abs(one.z) >= 5
     z = "-" if one.z is None else f"{one.z:+.1f}" if abs(one.z) < 1000 else f"{one.z:+.0e}"
-    line = f"{one.name[:LABEL]:<{LABEL}} {number(one.before):>10} {number(one.at):>10} {number(one.after):>10} {z:>7}"
+    name = visible(one.name)[:LABEL]
+    line = f"{name:<{LABEL}} {number(one.before):>10} {number(one.at):>10} {number(one.after):>10} {z:>7}"
     return Text(line + ("  <-" if far else ""), style="bold" if far else "")
 
 
@@ -118,7 +121,7 @@ def _list(timeline: Timeline, console: Console, width: int) -> None:
 def _one(one: Happening, console: Console, width: int) -> None:
     span = f"{one.step}" if one.until is None or one.until == one.step else f"{one.step}-{one.until}"
     head = f"{span:>9} {MARKS[one.kind]} "
-    text = f"{one.who}: {one.text or one.title}"
+    text = visible(f"{one.who}: {one.text or one.title}")
     lines = textwrap.wrap(text, max(width - len(head), 20), max_lines=_LINES, placeholder=" ...") or [""]
     for place, line in enumerate(lines):
         console.print(Text((head if place == 0 else " " * len(head)) + line, style=_COLOUR.get(one.kind, "")))

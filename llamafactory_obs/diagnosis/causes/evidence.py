@@ -70,6 +70,7 @@ def rank(cases: list[Case]) -> list[Cause]:
     if named and named[0].score >= STANDS_OUT:
         return found
     missing = list(dict.fromkeys(what for case in [*named, *cases] for what in case.missing))
+    missing.sort(key=lambda what: "run.json" in what)  # the batches say more than the size of the model
     best = named[0].score if named else 0.0
     weak = (
         f"The best candidate, {named[0].name}, has {best:.2f}." if named else "Nothing out of the ordinary was logged."

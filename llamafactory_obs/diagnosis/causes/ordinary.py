@@ -80,4 +80,4 @@ def short(value: float | None) -> str:
     """A number for a sentence."""
     if value is None:
         return "missing"
-    return f"{value:.4g}" if abs(value) < 1e5 else f"{value:,.0f}"
+    return f"{value:,.0f}" if 1e5 <= abs(value) < 1e15 else f"{value:.4g}"

@@ -34,7 +34,7 @@ def lr_change(place: Place) -> Case:
         before, after = place.at("train/lr", row - 1), place.at("train/lr", row)
         away = place.row - row
         sentence = f"The rate went from {short(before)} to {short(after)} ({ratio:.3g} times) at step"
-        sentence += f" {place.curves.steps[row]}, {away} rows before."
+        sentence += f" {place.curves.steps[row]}" + (f", {away} row{'s' * (away > 1)} before." if away else ".")
         case.supports(DECISIVE if ratio >= 3 and away <= 5 else STRONG, sentence)
     elif not hand and scale == before:
         case.against(STRONG, f"The rate did not jump in the {_NEAR} rows before: {_course(place)}.")

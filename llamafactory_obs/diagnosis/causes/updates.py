@@ -2,6 +2,7 @@
 
 import math
 
+from ...detect.numbers import as_number
 from ...record.reader import read_rows
 from ...record.schema import LAYERS
 from .place import Place
@@ -19,8 +20,9 @@ def update_ratios(place: Place) -> list[tuple[int, float]]:
         return sorted(found.items())
     for row in read_rows(file)[0]:
         ratios, norms = row.get("update_ratio"), row.get("weight_norm")
-        if ratios and norms and len(ratios) == len(norms):
-            both = [(ratio, norm) for ratio, norm in zip(ratios, norms, strict=True) if ratio is not None and norm]
+        if isinstance(ratios, list) and isinstance(norms, list) and len(ratios) == len(norms):
+            pairs = zip(map(as_number, ratios), map(as_number, norms), strict=True)
+            both = [(ratio, norm) for ratio, norm in pairs if ratio is not None and norm]
             update, whole = math.hypot(*(r * n for r, n in both)), math.hypot(*(n for _, n in both))
             if whole and math.isfinite(update / whole):
                 found.setdefault(row["step"], update / whole)

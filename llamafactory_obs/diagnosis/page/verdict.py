@@ -83,13 +83,20 @@ def _causes(causes: list[Cause], unfolded: bool) -> str:
     if not causes:
         return ""
     items = "".join(
-        f'<li><b>{escape(cause.name.replace("_", " "))}</b> <span class="note">score {cause.score:.2f}</span>'
+        f"<li>{_name(cause)}"
         f"<ul>{_lines('for', cause.supports)}{_lines('against', cause.against)}{_lines('missing', cause.missing)}</ul>"
         f"{f'<p>Next: {prose(cause.next)}</p>' if cause.next else ''}</li>"
         for cause in causes
     )
     folded = "<details open>" if unfolded else "<details>"
     return f'{folded}<summary>Likely causes, the likeliest first</summary><ol class="causes">{items}</ol></details>'
+
+
+def _name(cause: Cause) -> str:
+    """What leads where nothing stands out is no candidate, and its number no probability."""
+    if cause.name == "unknown":
+        return "<b>not enough evidence for any</b>"
+    return f'<b>{escape(cause.name.replace("_", " "))}</b> <span class="note">score {cause.score:.2f}</span>'
 
 
 def _lines(kind: str, lines: list[str]) -> str:

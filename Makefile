@@ -23,7 +23,7 @@ test: $(VENV)/.ready
 
 test-slow: $(VENV)/.ready
 	$(BIN)/pip install -q -e ".[test-slow]"
-	$(BIN)/python -m pytest -m "slow and not vllm"
+	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile -m "slow and not vllm"
 
 # What pip refuses beside LlamaFactory (trackio wants another gradio) or not everybody can build (DeepSpeed compiles a
 # part of itself at its first start): each on top of the first environment, in one of its own.

@@ -10,6 +10,8 @@ from llamafactory_obs.checkpoint.examine import Depth
 from llamafactory_obs.checkpoint.folder import examine_folder
 from llamafactory_obs.checkpoint.loading import Loader
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def broken(lora_smoke, full_smoke, tmp_path_factory):

@@ -164,6 +164,7 @@ run_exp(json.loads(sys.argv[1]), callbacks=[Slow()])
 """
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_it_at_once(llamafactory, model, data, tmp_path):
     config = tiny_config(model, data, tmp_path / "out", callbacks=["checkpoint_guard"], gradient_accumulation_steps=2)
     environment = {**os.environ, "DISABLE_VERSION_CHECK": "1"}

@@ -51,7 +51,7 @@ class Run:
         trainer = {"state": type("State", (), state), "args": type("Args", (), args | arguments)}
         self.trainer = type("Trainer", (), trainer)
         self.events, self.alerts, self.open_row, self.step, self.replaying = [], [], Row(), 1, False
-        self.last = Row()
+        self.last, self.callbacks = Row(), []
 
     def event(self, kind, name, title, text, **more):
         self.events.append((kind, title, text, more))

@@ -12,6 +12,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -62,6 +63,9 @@ def start(config: dict) -> int:
         os.dup2(log, 2)
         try:
             from llamafactory.train.tuner import run_exp
+            from tqdm import tqdm
+
+            tqdm.set_lock(threading.RLock())  # its own is shared by all forks: one that was killed may hold it for ever
 
             run_exp(config)
         finally:

@@ -12,7 +12,7 @@ import sys
 
 from . import __version__
 from .errors import ConfigError
-from .output import as_json
+from .output import as_json, own_stdout
 from .plugin.names import did_you_mean
 
 PROG = "llamafactory-obs"
@@ -246,7 +246,7 @@ def _init(args) -> int:
 
 def _show(args, compute, render, code=lambda result: 0) -> int:
     """Print what `compute` returns, as JSON or for people; whatever is printed on the way there goes to stderr."""
-    with contextlib.redirect_stdout(sys.stderr):
+    with own_stdout():
         result = compute()
     print(as_json(result, sys.stdout, indent=2) if args.json else render(result))
     return code(result)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import interrupted
 import pytest
 from commander import CONTROL, control
 
@@ -79,9 +80,7 @@ def test_ctrl_c_while_it_waits(kind, said, tmp_path):
     job = subprocess.Popen([sys.executable, "-c", SILENT_JOB, str(tmp_path), kind], stdout=subprocess.PIPE, text=True)
     try:
         assert job.stdout.readline() == "up\n"
-        kept = signal.signal(signal.SIGINT, signal.SIG_DFL)  # a test runner in the background ignores it, so would we
-        call = subprocess.Popen([*CONTROL, str(tmp_path), "--eval"], stderr=subprocess.PIPE, text=True)
-        signal.signal(signal.SIGINT, kept)
+        call = interrupted.start([*CONTROL, str(tmp_path), "--eval"])
         assert "waiting for the end of the step" in call.stderr.readline()
         time.sleep(0.3)
         call.send_signal(signal.SIGINT)

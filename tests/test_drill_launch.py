@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import interrupted
 import psutil
 import pytest
 import yaml
@@ -51,9 +52,7 @@ def test_two_processes_are_killed_and_their_resume_is_judged(model, data, tmp_pa
 def test_ctrl_c_leaves_no_process_and_no_folder(model, data, tmp_path):
     words = command(tmp_path, tiny_config(model, data, tmp_path / "out"), "--steps", "50000", "--extra", "9")
     env = environment(tmp_path)
-    kept = signal.signal(signal.SIGINT, signal.SIG_DFL)  # a test runner in the background ignores it, and so would we
-    running = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    signal.signal(signal.SIGINT, kept)
+    running = interrupted.start(words, env=env, cwd=tmp_path)
     try:
         for line in running.stderr:
             if line.startswith("unbroken: step"):

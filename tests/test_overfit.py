@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import interrupted
 import psutil
 import pytest
 from mask_config import CHAT
@@ -150,9 +151,7 @@ def test_ctrl_c_ends_the_training_and_leaves_nothing(config, tmp_path):  # noqa:
     before = files(tmp_path)
     command = [sys.executable, "-m", "llamafactory_obs.cli", "overfit", str(tmp_path / "run.yaml"), "--steps", "100000"]
     env = {**os.environ, "TMPDIR": str(scratch), "HF_HOME": str(scratch), "OMP_NUM_THREADS": "1"}
-    kept = signal.signal(signal.SIGINT, signal.SIG_DFL)  # a test runner in the background ignores it, and so would we
-    running = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    signal.signal(signal.SIGINT, kept)
+    running = interrupted.start(command, env=env, cwd=tmp_path)
     try:
         for line in running.stderr:
             if line.startswith("step "):

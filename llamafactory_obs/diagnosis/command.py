@@ -1,12 +1,11 @@
 """`llamafactory-obs diagnose DIR_OR_FILE...`: what the verb does with its words."""
 
-import contextlib
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..output import as_json
+from ..output import as_json, own_stdout
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,7 @@ def run(request: Request) -> int:
     Raises:
         ConfigError: nothing can be done with these words.
     """
-    stdout = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):
+    with own_stdout() as stdout:
         answers = [_diagnose(path, request) for path in request.paths]
     if request.as_json:
         print(

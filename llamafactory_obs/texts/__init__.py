@@ -1,0 +1,51 @@
+"""What people read in the terminal and on pages, in English and in Chinese.
+
+One TOML file for each feature and language: `en/<feature>.toml` and `zh/<feature>.toml` with the same keys and the same
+{names}. `text("report.vram_peak", gib=9.4)` is the entry `vram_peak` of `report.toml`. What programs read (JSON, the
+record) is not translated.
+"""
+
+import functools
+import os
+import tomllib
+from pathlib import Path
+
+LANGUAGES = ("en", "zh")
+
+
+def language() -> str:
+    """`zh` or `en`: LLAMAFACTORY_OBS_LANG, else the locale (LC_ALL, LC_MESSAGES, LANG; the first that is set)."""
+    for name in ("LLAMAFACTORY_OBS_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
+        if value := os.environ.get(name):
+            return "zh" if value.lower().startswith("zh") else "en"
+    return "en"
+
+
+def text(key: str, /, lang: str | None = None, **values: object) -> str:
+    """One text with its values filled in, in `lang` (default: `language()`).
+
+    Args:
+        key: `<feature>.<name>`; a name may hold further dots for tables in the TOML file.
+        values: what `str.format` fills in; format specs like `{loss:.4g}` stand in the text.
+
+    Raises:
+        KeyError: no such text; a test compares the keys that the code uses with those of both languages.
+    """
+    feature, _, name = key.partition(".")
+    entry = texts(feature, lang or language())[name]
+    return entry.format(**values) if values else entry
+
+
+@functools.cache
+def texts(feature: str, lang: str) -> dict[str, str]:
+    """All texts of a feature in one language, tables flattened to dotted names."""
+    with (Path(__file__).parent / lang / f"{feature}.toml").open("rb") as file:
+        return dict(_flat(tomllib.load(file)))
+
+
+def _flat(table: dict, prefix: str = ""):
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

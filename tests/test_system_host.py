@@ -1,30 +1,24 @@
 """CPU, RAM, disk, network and limits against independent readings; the sampling thread."""
 
-import multiprocessing
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import psutil
 import pytest
+from system_run import host
 
 from llamafactory_obs.callbacks import host_load, process_tree
-from llamafactory_obs.callbacks.cgroup import ControlGroup, usable_cpus
+from llamafactory_obs.callbacks.cgroup import ControlGroup
 from llamafactory_obs.callbacks.host_load import HostLoad, _Rate
 from llamafactory_obs.callbacks.process_tree import ProcessTree
-from llamafactory_obs.callbacks.sampler import Sampler
 
 GIB, MIB = 1 << 30, 1 << 20
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
 
 BURN = "import time; end = time.process_time() + {}\nwhile time.process_time() < end: pass\n"
-
-
-def host(tmp_path, whole_node=True) -> HostLoad:
-    return HostLoad(str(tmp_path / "not" / "there" / "yet"), whole_node, ControlGroup())
 
 
 # ---- the process and its children -----------------------------------------------------------------------------------
@@ -246,190 +240,3 @@ def test_a_reading_costs_little(tmp_path):
             load.read()
         costs.append((time.thread_time() - began) / 20)
     assert min(costs) < 0.002, "once a second that is 0.2 % of a core, on a slow machine"
-
-
-# ---- control groups -------------------------------------------------------------------------------------------------
-
-
-def tree(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text + "\n")
-
-
-def group(tmp_path, cgroup: str, files: dict[str, str]) -> ControlGroup:
-    tree(tmp_path, {"proc/cgroup": cgroup, **{f"fs/{name}": text for name, text in files.items()}})
-    return ControlGroup(tmp_path / "proc", tmp_path / "fs")
-
-
-V2 = {
-    "cpu.max": "max 100000",
-    "a/memory.max": str(8 * GIB),
-    "a/memory.current": str(5 * GIB),
-    "a/memory.stat": f"anon 1\ninactive_file {2 * GIB}\nactive_file 7",
-    "a/cpu.max": "350000 100000",
-    "a/b/memory.max": "max",
-    "a/b/memory.current": str(3 * GIB),
-    "a/b/cpu.max": "max 100000",
-}
-V1 = {
-    "memory/memory.limit_in_bytes": str(4 * GIB),
-    "memory/memory.usage_in_bytes": str(4 * GIB),
-    "memory/memory.stat": f"inactive_file 3\ntotal_inactive_file {GIB}",
-    "cpu/cpu.cfs_quota_us": "200000",
-    "cpu/cpu.cfs_period_us": "100000",
-}
-
-
-def test_the_tightest_group_above_counts(tmp_path):
-    found = group(tmp_path, "0::/a/b", V2)
-    assert (found.cpus, found.memory_limit, found.memory_available()) == (3.5, 8 * GIB, 5 * GIB)
-    tree(tmp_path / "fs", {"a/b/memory.max": str(4 * GIB), "a/b/cpu.max": "50000 100000"})
-    found = ControlGroup(tmp_path / "proc", tmp_path / "fs")
-    assert (found.cpus, found.memory_limit, found.memory_available()) == (0.5, 4 * GIB, 1 * GIB)
-
-
-def test_in_a_container_the_own_group_is_the_top(tmp_path):
-    docker = "9:name=systemd:/docker/77\n4:memory:/docker/77\n3:cpu,cpuacct:/docker/77"
-    found = group(tmp_path, docker, V1)
-    assert (found.cpus, found.memory_limit, found.memory_available()) == (2.0, 4 * GIB, GIB)
-    found = group(tmp_path / "v2", "0::/", {"memory.max": str(GIB), "memory.current": str(GIB // 4), "memory.stat": ""})
-    assert found.memory_available() == GIB * 3 // 4
-
-
-@pytest.mark.parametrize(
-    "files", [{}, {"memory/memory.limit_in_bytes": str(2**63 - 4096), "cpu/cpu.cfs_quota_us": "-1"}]
-)
-def test_no_limit_is_none(tmp_path, files):
-    found = group(tmp_path, "4:memory:/\n1:cpu:/", files)
-    assert (found.cpus, found.memory_limit, found.memory_available()) == (None, None, None)
-    assert usable_cpus(found) == len(os.sched_getaffinity(0))
-
-
-def test_damaged_files_are_no_limit(tmp_path):
-    found = group(tmp_path, "nonsense\n0::/a", {"a/memory.max": "lots", "a/cpu.max": "", "cpu.max": "1 0"})
-    assert (found.cpus, found.memory_limit) == (None, None)
-    assert usable_cpus(ControlGroup(tmp_path / "nowhere", tmp_path / "nowhere")) >= 1
-
-
-def test_a_container_s_limit_is_what_is_available(tmp_path):
-    load = host(tmp_path)
-    load._group = group(tmp_path, "4:memory:/docker/77", V1)
-    assert load.read()["ram_available_gib"] == pytest.approx(1.0)
-    tree(tmp_path / "fs", {"memory/memory.usage_in_bytes": str(9 * GIB)})
-    assert load.read()["ram_available_gib"] == 0
-
-
-# ---- the thread -----------------------------------------------------------------------------------------------------
-
-
-class Counter:
-    """A source whose readings are 1, 2, 3 ..."""
-
-    def __init__(self):
-        self.count, self.closed, self.raises = 0, False, None
-
-    def read(self):
-        if self.raises:
-            raise self.raises
-        self.count += 1
-        return {name: float(self.count) for name in ("mean", "high", "low")}
-
-    def close(self):
-        self.closed = True
-
-
-def sampler(source, interval=0.05):
-    return Sampler([source], interval, {"high"}, {"low"})
-
-
-def without_its_thread(source) -> Sampler:
-    """After the first readings it makes only those that the test makes."""
-    one = sampler(source, interval=60)
-    one.start()
-    one._over.set()
-    one._thread.join()
-    return one
-
-
-def test_a_step_gets_what_its_samples_come_to_and_else_the_newest():
-    one = without_its_thread(Counter())
-    assert one.take() == {"mean": 1.5, "high": 2.0, "low": 1.0}, "numbers before the first interval is over"
-    assert one.take() == one.take() == {"mean": 2.0, "high": 2.0, "low": 2.0}
-    for _ in range(3):
-        one._read()
-    assert one.take() == {"mean": 4.0, "high": 5.0, "low": 3.0}
-    one.close()
-
-
-def test_the_thread_runs_at_its_interval_and_ends():
-    source = Counter()
-    one = sampler(source)
-    one.start()
-    assert any(thread.name == "llamafactory-obs-system" and thread.daemon for thread in threading.enumerate())
-    time.sleep(0.55)
-    one.close()
-    assert 7 <= source.count <= 13 and source.closed and not one._thread.is_alive()
-    count = source.count
-    time.sleep(0.15)
-    assert source.count == count and 0 <= one.cpu_s < 0.05
-
-
-def test_what_a_source_raises_comes_out_at_the_next_step():
-    source = Counter()
-    one = sampler(source)
-    one.start()
-    source.raises = RuntimeError("broken")
-    one._thread.join(2)
-    with pytest.raises(RuntimeError, match="broken"):
-        one.take()
-    one.close()
-
-
-def test_a_source_that_hangs_holds_up_nobody(monkeypatch):
-    from llamafactory_obs.callbacks import sampler as module
-
-    monkeypatch.setattr(module, "_JOIN_S", 0.1)
-    source, release = Counter(), threading.Event()
-    one = sampler(source)
-    one.start()
-    source.read = lambda: release.wait(20) and {}
-    time.sleep(0.15)
-    began = time.monotonic()
-    assert one.take()["high"] >= 2
-    one.close()
-    assert time.monotonic() - began < 1 and not source.closed, "still in use"
-    release.set()
-
-
-def test_values_that_are_too_old_are_unknown(monkeypatch):
-    from llamafactory_obs.callbacks import sampler as module
-
-    one = without_its_thread(Counter())
-    one.take()
-    now = time.monotonic()
-    monkeypatch.setattr(module.time, "monotonic", lambda: now + 299)
-    assert "mean" in one.take()
-    monkeypatch.setattr(module.time, "monotonic", lambda: now + 301)
-    assert one.take() == {}
-    one.close()
-
-
-@linux
-def test_forking_while_it_samples(tmp_path):
-    """Data loader workers are forked while the thread reads: they must start, work and end."""
-    one = Sampler([host(tmp_path)], 0.001, set(), set())
-    one.start()
-    context = multiprocessing.get_context("fork")
-    for _ in range(8):
-        with context.Pool(2) as pool:
-            assert pool.map(_work, range(4)) == [0, 1, 4, 9]
-    assert one.take()["cpu_percent"] >= 0
-    one.close()
-
-
-def _work(number: int) -> int:
-    import logging
-
-    logging.getLogger("worker").debug("%s threads", threading.active_count())
-    return number * number

@@ -18,6 +18,7 @@ from ..errors import ConfigError
 from ..logs.kinds import STAGES
 from ..logs.read import read
 from ..record.schema import Key
+from ..texts import speaking
 from .base import ObsCallback
 from .recent import Recent
 
@@ -31,6 +32,7 @@ _TOLD_BY = {
     "overfit": "quality",
     "vram_growth": "vram",
     "low_gpu_use": "system",
+    "resume_gap": "continuity",
 }
 #: steps within which a spike of the loss and an alarm of the gradient norm are the same thing
 _SAME = 8
@@ -47,8 +49,8 @@ class Diagnose(ObsCallback):
 
     What another callback of the run raises already is not raised twice: a non-finite number, a stalled norm, and a
     spike of the loss with an alarm of the norm (`grad_norm_spike`), over-fitting (`quality`), growing memory (`vram`),
-    a card that waits (`system`), a learning rate that the scheduler has not set (`optimizer`). Its causes are recorded
-    all the same.
+    a card that waits (`system`), a learning rate that the scheduler has not set (`optimizer`), a resume that does not
+    go on (the record itself, event `continuity`). Its causes are recorded all the same.
     """
 
     yaml_name: ClassVar[str] = "diagnose"
@@ -135,7 +137,10 @@ class Diagnose(ObsCallback):
 
     def _causes(self, finding: Finding) -> list[Cause]:
         """From the rows so far; on the first rank, which alone writes."""
-        return causes(self._recent.curves(self._max_steps), finding) if self._is_main else []
+        if not self._is_main:
+            return []
+        with speaking("en"):  # they go into the record
+            return causes(self._recent.curves(self._max_steps), finding)
 
     def _say_causes(self, finding: Finding, candidates: list[Cause]) -> None:
         """What another callback has raised: only why, where that is known; the same is not said twice."""
@@ -153,7 +158,8 @@ class Diagnose(ObsCallback):
             curves = read(self._recent.folder)
         except ConfigError:
             curves = self._recent.curves(self._max_steps)
-        said = judge(curves)
+        with speaking("en"):
+            said = judge(curves)
         listed = [
             finding.to_dict() | {"causes": [asdict(one) for one in said.causes.get(place, [])[:_NAMED]]}
             for place, finding in enumerate(said.findings)

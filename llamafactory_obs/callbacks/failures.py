@@ -6,6 +6,7 @@ import traceback
 import torch
 from transformers import TrainerCallback
 
+from ..detect.out_of_memory import says_out_of_memory
 from .journal import Journal, one_line
 
 #: modules that tracker callbacks come from; the Trainer's own and LlamaFactory's callbacks are left alone
@@ -50,8 +51,8 @@ def guard(callback: TrainerCallback, name: str, report) -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """An exception of a device that has no memory left, under whatever name."""
-    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error).lower()
+    """An exception of a device, or of the host, that has no memory left, under whatever name."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or says_out_of_memory(str(error))
 
 
 def will_retry(args, error: BaseException) -> bool:

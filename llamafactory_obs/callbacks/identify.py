@@ -1,7 +1,10 @@
 """Writes `run.json`: the quick facts at once, the hashes of big files from a thread of their own."""
 
+import contextlib
 import threading
 import time
+
+import psutil
 
 from .. import __version__
 from ..identity import brief, collect, difference, patch
@@ -38,6 +41,8 @@ class Identification:
         )
         self._identity = {"llamafactory_obs": __version__, **identity}
         segment = {"segment": writer.segment, "started": time.time(), "from_step": trainer.state.global_step}
+        with contextlib.suppress(Exception):  # loading the model and the data is part of what the machine was kept for
+            segment["process_started"] = psutil.Process().create_time()
         self._earlier = earlier
         self._identity["segments"] = [*earlier.get("segments", []), segment]
         self._segment = segment
@@ -57,8 +62,11 @@ class Identification:
                 self._write()
 
     def tell(self, trackers) -> None:
-        """Hand what is known of the identity by now to the trackers, where it is news."""
+        """Hand what is known of the identity by now to the trackers, where it is news; note their own runs."""
         with self._lock:
+            if "trackers" not in self._segment and (runs := trackers.runs):
+                self._segment["trackers"] = runs
+                self._write()
             known = brief(self._identity)
         if known != self._told:
             self._told = known

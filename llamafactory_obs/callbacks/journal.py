@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from .. import texts
 from ..alerts.acting import LOST, demands
 from ..alerts.life import Life
 from ..alerts.options import AlertOptions
@@ -16,6 +17,7 @@ from ..identity.redact import hide, redact_text
 from ..record.reader import read_rows
 from ..record.schema import EVENTS, FOLDER, encode
 from ..record.writer import RecordWriter
+from ..texts.findings import told
 from .console import Console
 from .trackers import Trackers
 
@@ -93,6 +95,7 @@ class Journal:
         suggest: dict | None = None,
         show: bool = True,
         is_over: bool = False,
+        alias: str = "",
     ) -> None:
         """Record one event and tell of it; an alert (`kind`) as its life and the cooldown say.
 
@@ -108,6 +111,7 @@ class Journal:
             suggest: YAML keys to change.
             show: print it; an info that is not shown is not sent either.
             is_over: an alert about something that has ended already.
+            alias: what `stop_on` calls it, for an event that is no alert and can stop the run.
         """
         if self.writer is None or self.muted:
             return
@@ -122,8 +126,8 @@ class Journal:
             row["alert"] = asdict(replace(life, told=life.told and RANK[grave] >= RANK[self._options.min_level]))
         self.writer.append(EVENTS, row)
         self._tell(row, show)
-        if kind == "alert" and self._options.stops(name, title, level):
-            self._stop(name, title, step)
+        if (kind == "alert" or alias) and self._options.stops(name, alias or title, level):
+            self._stop(name, alias or title, step)
 
     def pass_on(self, event: dict) -> None:
         """An event, which another process may have recorded, to the trackers and the webhooks.
@@ -134,7 +138,8 @@ class Journal:
         grave = life.get("level", "info") if life.get("state") == "resolved" else event["level"]
         if grave != "info":
             title = f"{event['name']}: {event['title']}"
-            self._trackers.alert(title, event["text"], event["level"], event["step"])
+            said = told(event["title"], event["step"], event["text"], event.get("evidence") or {})
+            self._trackers.alert(title, said, event["level"], event["step"])
         if self.post is not None and event["kind"] != "webhook":  # that one is about the webhooks
             try:
                 self.post.send(json.loads(encode(event)))
@@ -194,8 +199,10 @@ class Journal:
             return
         if show:
             often = life is not None and life["state"] == "repeated" and life["count"] > 1
-            more = f" (seen {life['count']} times since step {life['since']})" if often else ""
-            self.console.line(f"step {row['step']} {row['name']}: {row['text']}{more}", row["level"])
+            more = texts.text("alerts.often", count=life["count"], since=life["since"]) if often else ""
+            said = told(row["title"], row["step"], row["text"], row["evidence"])
+            line = texts.text("alerts.line", step=row["step"], name=row["name"], said=said)
+            self.console.line(line + more, row["level"])
         if show or row["level"] != "info":
             self.pass_on(row)
 

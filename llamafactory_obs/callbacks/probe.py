@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from .. import texts
 from ..errors import ConfigError
+from ..probe.in_words import in_words
 from ..record.reader import read_rows
 from ..record.schema import FOLDER, PROBE, Key
 from ..suite import load_suite
@@ -132,7 +134,11 @@ class Probe(ObsCallback):
             self.run.event("unavailable", self.yaml_name, "companion ended", text, level="warn")
             self._process = None
         for event in self._events.new():
-            self.run.journal.console.line(f"step {event['step']} probe: {event['text']}", event["level"])
+            said = event["text"]
+            if event["title"] == "verdict" and texts.language() != "en":
+                said = in_words(event["evidence"])
+            line = texts.text("alerts.line", step=event["step"], name="probe", said=said)
+            self.run.journal.console.line(line, event["level"])
             self.run.journal.pass_on(event)
             if event["title"] == "verdict":
                 values = passes(event["evidence"]) | layer_scores(event["evidence"])

@@ -6,7 +6,6 @@ the training goes on.
 
 import contextlib
 import socket
-import time
 
 import torch
 from transformers import TrainerCallback
@@ -18,16 +17,19 @@ from .base import ObsCallback, find_trainer
 from .basics import Basics
 from .console import Console
 from .context import RunContext
+from .continuity import ContinuityCheck
 from .control import Control
 from .exchange import Ranks
 from .failures import guard_trackers, record_failure, will_retry
+from .guarded import Guarded
 from .identify import Identification
 from .journal import Journal
 from .phases import Phases
 from .pipeline import MAX_LAG, Pipeline, Row
-from .replay import continues_here, previous_rows
+from .replay import Previous, continues_here, read_previous, restore
 from .survives import survives
 from .taps import Gradients, Taps
+from .told import tell_begin, tell_end
 from .trackers import Trackers
 
 
@@ -38,14 +40,18 @@ class Recorder(TrainerCallback):
         context: what the run was asked to do.
         trainer: the Trainer, once training has begun.
         last: the newest finished row.
-        costs: seconds spent in each callback, by its YAML name.
+        costs, each: those of `Guarded`: seconds spent in each callback; `each(hook, ...)` calls a hook of all of them.
         phases: where the time goes, while a callback wants to know; None where nobody does.
         of_batch: what callbacks share about the micro-batch that is being looked at; `normaliser`: the Trainer's
             `num_items_in_batch`, the number that its loss is divided by (None where it is the mean of means).
         hosts: the host name of each rank.
         trackers: what the run reports to; none on other ranks than the first.
+        previous: what was recorded before a resume.
+        ALWAYS: the names of the callbacks that every record has.
         event, append: those of the `Journal`, for callbacks.
     """
+
+    ALWAYS = (Basics.yaml_name, ContinuityCheck.yaml_name)
 
     def __init__(self, context: RunContext):
         self.context = context
@@ -54,15 +60,18 @@ class Recorder(TrainerCallback):
         self.trainer = None
         self.journal: Journal | None = None
         self.last = Row()
-        self.costs: dict[str, float] = {}
         self.phases: Phases | None = None
         self.of_batch: dict[str, object] = {}
+        self.previous = Previous()
         self._cost = 0.0
-        self._current: ObsCallback | None = None
+        self._guarded = Guarded([], self.callback_off)
+        self.costs, self.each = self._guarded.costs, self._guarded.each
         self._taps: Taps | None = None
         self._broke_off = False
         self._early: list[tuple[str, BaseException]] = []
+        self._continuity = ContinuityCheck()
         self.register(Basics())
+        self.register(self._continuity)
 
     # ---- what callbacks use -------------------------------------------------------------------------------------
 
@@ -91,8 +100,8 @@ class Recorder(TrainerCallback):
         Args:
             copier: what brings them there; `HostCopy` for tensors.
         """
-        owner = self._current  # what fails when the values arrive is still this callback's fault
-        self.open_row.defer(tensors, lambda row, *values: self._call(owner, finish, row, *values), copier)
+        owner = self._guarded.current  # what fails when the values arrive is still this callback's fault
+        self.open_row.defer(tensors, lambda row, *values: self._guarded.call(owner, finish, row, *values), copier)
 
     def timing(self, part: str):
         """A context in which time goes to this part of the step, see `Phases`."""
@@ -166,16 +175,15 @@ class Recorder(TrainerCallback):
         retried = self._broke_off  # auto_find_batch_size: the same run, with a smaller batch
         self._broke_off = False
         self.trainer, self._cost, self._names = trainer, 0.0, {}
-        self._live, self.phases = list(self.callbacks), None
-        self.costs = {callback.yaml_name: 0.0 for callback in self._live}
-        keys = [key for callback in self._live for key in callback.keys]
+        self._guarded, self.phases = Guarded(self.callbacks, lambda *about: self.journal.callback_off(*about)), None
+        self.costs, self.each = self._guarded.costs, self._guarded.each
+        keys = [key for callback in self.callbacks for key in callback.keys]
         ranks = Ranks(keys) if Ranks.needed() else None  # all ranks join: before anything that can fail on one of them
         self.hosts = ranks.hosts() if ranks is not None else [socket.gethostname()]
         self._pipeline = Pipeline(ranks, self._complete)
         self._control = Control(self)
-        is_main, resumed = state.is_world_process_zero, state.global_step > 0
-        continues = continues_here(trainer)
-        rows = previous_rows(trainer.args.output_dir, state.global_step if continues else 0, is_main)
+        is_main, continues = state.is_world_process_zero, continues_here(trainer)
+        self.previous = read_previous(trainer.args.output_dir, state.global_step if continues else 0, is_main)
         connected = trainer.callback_handler.callbacks if is_main else []
         self.trackers = Trackers(connected, self.callback_off)
         self.journal = self._open_journal(continues or retried, is_main)
@@ -185,17 +193,13 @@ class Recorder(TrainerCallback):
         guard_trackers(trainer.callback_handler.callbacks, self.callback_off)
         while self._early:
             self.journal.callback_off(*self._early.pop(0))
-        self._each("begin")
-        self._restore(rows, state.global_step)
+        self.each("begin")
+        restore(self, state.global_step)
         self._taps = Taps(trainer, self)
         self._taps.install()
-        names = ", ".join(callback.yaml_name for callback in self._live[1:])
         if self._identification is not None:
             self._identification.tell(self.trackers)
-        kind, title = ("resume", "training resumes") if resumed else ("start", "training starts")
-        text = f"{names or 'no callbacks of ours'}; record: {self._folder}"
-        evidence = {"callbacks": names, "max_steps": state.max_steps, "rows_replayed": len(rows)}
-        self.event(kind, "recorder", title, text, evidence=evidence)
+        tell_begin(self, state, self._continuity.lacks)
         self._control.begin(continues)
 
     def _open_journal(self, continues: bool, is_main: bool) -> Journal:
@@ -210,18 +214,9 @@ class Recorder(TrainerCallback):
             self._early.append(("identity", error))
             return None
 
-    def _restore(self, rows: list[dict], step: int) -> None:
-        """Bring the detectors to where they were at the checkpoint, by showing them the rows again."""
-        self.journal.muted = True
-        for values in rows:
-            self._each("row", Row(values["step"], values))
-        self.journal.muted = False
-        if step > 0 and not rows:
-            text = f"no recorded steps up to {step} in this folder: the detectors' windows fill anew"
-            self.event("restore", "recorder", "detectors start empty", text, level="warn")
-
     @property
-    def _folder(self) -> str:
+    def folder(self) -> str:
+        """The record's; "" on other ranks than the first."""
         return str(self.journal.writer.folder) if self.journal.writer is not None else ""
 
     # ---- one step, in its order ---------------------------------------------------------------------------------
@@ -229,31 +224,31 @@ class Recorder(TrainerCallback):
     @survives
     def micro_batch(self, inputs, normaliser) -> None:
         self.of_batch = {"normaliser": normaliser}
-        self._each("batch", inputs)
+        self.each("batch", inputs)
         self.of_batch = {}
 
     @survives
     def micro_loss(self, loss) -> None:
-        self._each("loss", loss)
+        self.each("loss", loss)
 
     @survives
     def gradients(self, gradients: Gradients) -> None:
-        self._each("gradients", gradients)
+        self.each("gradients", gradients)
 
     @survives
     def on_pre_optimizer_step(self, args, state, control, **kwargs):
-        gradients = self._call(self.callbacks[0], self.callbacks[0].unclipped)
+        gradients = self._guarded.call(self.callbacks[0], self.callbacks[0].unclipped)
         if gradients is not None:
-            self._each("gradients", gradients)
+            self.each("gradients", gradients)
         self._control.ask()
 
     @survives
     def on_optimizer_step(self, args, state, control, **kwargs):
-        self._each("updated")
+        self.each("updated")
 
     @survives
     def on_step_end(self, args, state, control, **kwargs):
-        self._each("step")
+        self.each("step")
         if self.phases is None:
             self.put("time/callbacks_s", self._cost)
         self._cost = 0.0
@@ -265,11 +260,11 @@ class Recorder(TrainerCallback):
 
     def _complete(self, row: Row) -> None:
         """A row is finished: write it, then let the callbacks judge it."""
-        self._each("derive", row.values)
+        self.each("derive", row.values)
         self.append(STEPS, {"step": row.step, "time": row.time, **row.values})
         self.trackers.row(row.values, row.step)
         self.last = row
-        self._each("row", row)
+        self.each("row", row)
         self.journal.step(row.step)
 
     def _drain_before_the_end(self, state, control) -> None:
@@ -281,18 +276,18 @@ class Recorder(TrainerCallback):
 
     @survives
     def on_log(self, args, state, control, logs=None, **kwargs):
-        self._each("logged", logs or {})
+        self.each("logged", logs or {})
         if "loss" in (logs or {}):
             numbers: dict = {}
-            for callback in list(self._live):
-                numbers |= self._call(callback, callback.summary) or {}
+            for callback in list(self._guarded.live):
+                numbers |= self._guarded.call(callback, callback.summary) or {}
             self.journal.console.summary(state.global_step, numbers)
         if self._identification is not None:
             self._identification.tell(self.trackers)
 
     @survives
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-        self._each("evaluated", metrics or {})
+        self.each("evaluated", metrics or {})
         self._control.evaluated(metrics or {})
         self._drain_before_the_end(state, control)  # early stopping
 
@@ -301,20 +296,14 @@ class Recorder(TrainerCallback):
         path = f"{args.output_dir}/checkpoint-{state.global_step}"
         self.event("checkpoint", "recorder", "checkpoint saved", path, evidence={"path": path}, show=False)
         self._control.saved(path)
-        self._each("saved", path, control.should_training_stop or state.global_step >= state.max_steps)
+        self.each("saved", path, control.should_training_stop or state.global_step >= state.max_steps)
 
     @survives
     def on_train_end(self, args, state, control, **kwargs):
         self._pipeline.drain(state.global_step)
         self._control.ended(state.global_step)
-        self._each("end")
-        evidence = {"callbacks_s": {name: round(seconds, 4) for name, seconds in self.costs.items()}}
-        text = f"{state.global_step} steps; record: {self._folder}"
-        open_alerts = self.journal.still_open()
-        if open_alerts:
-            evidence["open_alerts"] = open_alerts
-            text += "; still open: " + ", ".join(f"{one['id']} since step {one['since']}" for one in open_alerts)
-        self.event("end", "recorder", "training ended", text, evidence=evidence)
+        self.each("end")
+        tell_end(self, state)
         self._close()
 
     @survives
@@ -325,7 +314,7 @@ class Recorder(TrainerCallback):
         error._llamafactory_obs_seen = True
         self._pipeline.rescue()
         self.journal.join()  # the first rank may know nothing of it
-        self._each("failed", error)
+        self.each("failed", error)
         record_failure(self.trainer, self.journal, error)
         self._close()
         self._broke_off = will_retry(self.trainer.args, error)
@@ -342,7 +331,7 @@ class Recorder(TrainerCallback):
         self._close()
 
     def _close(self) -> None:
-        self._each("off")
+        self.each("off")
         self._control.off()
         self._taps.remove()
         if self._identification is not None:
@@ -351,27 +340,6 @@ class Recorder(TrainerCallback):
         self.journal.close()
 
     # ---- inside -------------------------------------------------------------------------------------------------
-
-    def _each(self, hook: str, *args) -> None:
-        nothing = getattr(ObsCallback, hook)
-        for callback in list(self._live):
-            if getattr(type(callback), hook) is not nothing:
-                self._call(callback, getattr(callback, hook), *args)
-
-    def _call(self, callback: ObsCallback, function, *args):
-        """Call one of a callback's functions, guarded and timed."""
-        start, outer, self._current = time.perf_counter(), self._current, callback
-        try:
-            return function(*args)
-        except Exception as error:
-            if any(c is callback for c in self._live):
-                self._live = [c for c in self._live if c is not callback]
-                self.journal.callback_off(callback.yaml_name, error)
-                with contextlib.suppress(Exception):
-                    callback.off()
-        finally:
-            self._current = outer
-            self.costs[callback.yaml_name] += time.perf_counter() - start
 
     def _switch_off(self, error: BaseException) -> None:
         """The recorder itself failed: say so once, let go of the Trainer, be silent from here on."""

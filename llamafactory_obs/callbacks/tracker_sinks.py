@@ -1,7 +1,8 @@
 """How one tracker takes numbers, alerts and the run's identity: wandb, TensorBoard, SwanLab, trackio, MLflow.
 
 Each sink writes into the run that transformers' integration has opened. `log(values, step)` may come late and for a
-step that lies behind the current one; `alert(title, text, level, step)`; `identify(identity)`.
+step that lies behind the current one; `alert(title, text, level, step)`; `identify(identity)`; `run` names that run,
+for whoever wants to continue it.
 """
 
 import json
@@ -23,6 +24,11 @@ class Wandb:
             self._defined.add(name)
         self._run.log({**values, "obs/step": step})
 
+    @property
+    def run(self) -> dict:
+        run = self._run
+        return {"id": run.id, "project": run.project, "entity": run.entity or None, "offline": bool(run.offline)}
+
     def alert(self, title: str, text: str, level: str, step: int) -> None:
         self._run.alert(title=title[:63], text=f"step {step}: {text}", level=level.upper())
 
@@ -36,6 +42,10 @@ class TensorBoard:
     def __init__(self, callback):
         self._callback = callback
         self._folder = callback.tb_writer.log_dir
+
+    @property
+    def run(self) -> dict:
+        return {"dir": str(self._folder)}
 
     def _write(self, write) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -68,6 +78,10 @@ class SwanLab:
 
         self._swanlab = swanlab
 
+    @property
+    def run(self) -> dict:
+        return {"id": self._swanlab.get_run().id}
+
     def log(self, values: dict[str, float], step: int) -> None:
         self._swanlab.log(values, step=step)
 
@@ -88,6 +102,10 @@ class Trackio:
 
     def _run(self):
         return self._trackio.context_vars.current_run.get()  # None once training has ended
+
+    @property
+    def run(self) -> dict:
+        return {"name": self._run().name, "project": self._run().project}
 
     def log(self, values: dict[str, float], step: int) -> None:
         if self._run() is not None:
@@ -111,8 +129,11 @@ class MLflow:
 
     def __init__(self, callback):
         self._mlflow = callback._ml_flow
-        self._id = self._mlflow.active_run().info.run_id
+        info = self._mlflow.active_run().info
+        self._id = info.run_id
         self._client = self._mlflow.MlflowClient()
+        #: `experiment` is its id; the tracking address may hold a password and is not kept
+        self.run = {"id": info.run_id, "experiment": info.experiment_id}
 
     def log(self, values: dict[str, float], step: int) -> None:
         from mlflow.entities import Metric

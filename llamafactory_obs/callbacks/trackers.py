@@ -39,6 +39,15 @@ class Trackers:
         """The classes of the trackers that are written to."""
         return [name for name, _ in self._sinks]
 
+    @property
+    def runs(self) -> dict[str, dict]:
+        """The run of each tracker, as `resume` needs it to go on there: `wandb` -> its id, project ..."""
+        found = {}
+        for _, sink in self._sinks:
+            with contextlib.suppress(Exception):  # one that does not say it cannot be continued: `resume` names it
+                found[type(sink).__name__.lower()] = sink.run
+        return found
+
     def row(self, values: dict[str, float], step: int) -> None:
         """A finished row of `steps.jsonl`, under the names of `tracker_name`."""
         named = {tracker_name(key): value for key, value in values.items()}

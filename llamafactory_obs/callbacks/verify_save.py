@@ -20,6 +20,7 @@ from ..checkpoint.run_of import THIS, witness
 from ..checkpoint.tokenizer import check_tokenizer
 from ..checkpoint.verdict import DAMAGED, Verdict, judge
 from ..checkpoint.weights import check_weights
+from ..texts import speaking
 
 #: Other ranks write their files without waiting for each other: so long they are waited for.
 OTHER_RANKS_S = 60.0
@@ -85,6 +86,7 @@ class Saved:
         return row | ({"sha256": self.sha256} if self.sha256 else {})
 
 
+@speaking("en")  # it goes into the record
 def check_quick(folder: Path, step: int, wanted: Wanted) -> Saved:
     """Headers, sizes and JSON: a few KB of each weight file, no tensor. Nothing is raised for what lies in it."""
     start = time.perf_counter()
@@ -115,6 +117,7 @@ def wait_for_ranks(saved: Saved, wanted: Wanted, stop: threading.Event, wait_s: 
     return saved
 
 
+@speaking("en")
 def check_full(folder: Path, step: int, stop: threading.Event, wanted: Wanted) -> Saved:
     """Bring all files to the disk and read them back: hash, every tensor finite, the optimizer's state in step.
 

@@ -1,45 +1,60 @@
-"""Does the curve go on where training was resumed?"""
+"""Does the curve go on where training was resumed? By the rows before the resume and those after it."""
 
 import math
 from collections import deque
 from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
 from .finding import Finding
 from .numbers import as_number, plain
 
+#: rows on each side of a resume that are compared
+ROWS = 20
+#: of these at least so many with a loss
+LEAST = 5
 _MAD_TO_SIGMA = 1.4826
-_LIMITS = (
+#: a change of the rate is a jump: beyond this part of it where it stood still, and beyond this where it moved
+_JUMP, _JUMP_MOVING = 0.1, 0.01
+LIMITS = (
     "It compares the rows after the resume with those before it. Other data from that step on (a new data set, a "
     "border of an epoch) shifts the level as well."
 )
 
 
-class ResumeGapDetector:
-    """Compares `ROWS` rows before a resume with `ROWS` rows after it.
+class Row(NamedTuple):
+    """One logged row: `loss` and `norm` as they are where positive and finite, else None."""
 
-    Level: the medians of ln(loss); a gap is a rise of more than 4 standard errors (noise from the differences of
-    neighbours, both sides pooled; standard error of a median 1.25 s / sqrt(n)) and of more than 5 % and 0.02 nats.
-    A rise whose last five rows are back within 2 standard errors (or within a third of the first) has faded: info.
-    Rate: a change over the border of more than 10 % of the larger rate and of more than 5 times the change of the rows
-    before, as in LrScheduleDetector. Epoch: it falls by more than one row's worth. Norm: its median by more than 2
-    times. The rate or the epoch alone are a gap too: they prove that the schedule or the data order was not restored.
-    The norm alone is not.
-    A first judgement comes after `EARLY` rows if it is clear by then, the last after `ROWS` rows.
+    step: int
+    loss: float | None
+    lr: float | None
+    norm: float | None
+    epoch: float | None
+
+
+def row(step: int, loss: object, lr: object, norm: object, epoch: object) -> Row:
+    """A row of numbers that may be missing, NaN or no numbers at all."""
+    return Row(step, _positive(loss), _finite(lr), _positive(norm), _finite(epoch))
+
+
+class ResumeGapDetector:
+    """Compares `ROWS` rows before a resume with `ROWS` rows after it, and says what does not go on, once.
+
+    Level, rate and epoch: see `level_gap`, `rate_gap` and `epoch_gap`. The rate or the epoch alone are a gap too: they
+    prove that the schedule or the data order was not restored. The gradient norm alone is not.
     """
 
-    ROWS, EARLY = 20, 10
+    ROWS = ROWS
 
     def __init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
         """Forgets all: another run begins."""
-        self._rows: deque[tuple[int, float | None, float | None, float | None, float | None]] = deque(maxlen=self.ROWS)
-        self._before: list | None = None
-        self._after: list = []
+        self._rows: deque[Row] = deque(maxlen=ROWS)
+        self._before: list[Row] | None = None
+        self._after: list[Row] = []
         self._facts: dict = {}
-        self._said = False
 
     @property
     def is_open(self) -> bool:
@@ -47,116 +62,145 @@ class ResumeGapDetector:
 
     def resume(self, facts: dict | None = None) -> None:
         """The next row is the first of another start of training; `facts` go into the evidence."""
-        self._before, self._after, self._facts, self._said = list(self._rows), [], dict(facts or {}), False
+        self._before, self._after, self._facts = list(self._rows), [], dict(facts or {})
         self._rows.clear()
 
     def update(
         self, step: int, loss: float | None, lr: float | None, norm: float | None, epoch: float | None
     ) -> Finding | None:
         """Takes one logged row."""
-        loss, lr, norm, epoch = as_number(loss), as_number(lr), as_number(norm), as_number(epoch)
-        loss = math.log(loss) if loss is not None and math.isfinite(loss) and loss > 0 else None
-        norm = norm if norm is not None and math.isfinite(norm) and norm > 0 else None
-        row = (step, loss, lr, norm, epoch)
-        self._rows.append(row)
+        taken = row(step, loss, lr, norm, epoch)
+        self._rows.append(taken)
         if self._before is None:
             return None
-        self._after.append(row)
-        if len(self._after) >= self.ROWS:
-            return self._close(step)
-        if len(self._after) == self.EARLY and (found := self._judge(step, final=False)):
-            self._said = True
-            return found
-        return None
+        self._after.append(taken)
+        return self._close(step) if len(self._after) >= ROWS else None
 
     def finish(self, step: int) -> Finding | None:
         """The log ends here."""
         return self._close(step) if self._before is not None and self._after else None
 
     def _close(self, step: int) -> Finding | None:
-        found = self._judge(step, final=True)
-        if found is None and self._said:
-            text = f"The rows after the resume at step {self._after[0][0]} are in line with those before it after all."
-            found = Finding("resume_gap_over", "info", step, text, {"since": self._after[0][0]}, "keep", {}, _LIMITS)
-        self._before = None
-        return found
-
-    def _judge(self, step: int, final: bool) -> Finding | None:
-        evidence: dict = {"since": self._after[0][0]}
-        gap = self._level(evidence)
-        reasons = [why for why in (self._rate(evidence), self._epoch(evidence)) if why]
-        faded = bool(evidence.get("faded"))
-        if gap:
-            reasons.insert(0, gap)
-        if not reasons or (not final and faded):
+        before, after, self._before = self._before, self._after, None
+        evidence: dict = {"since": after[0].step}
+        gap = level_gap(before, after, evidence)
+        reasons = [why for why in (gap, rate_gap(before, after, evidence), epoch_gap(before, after, evidence)) if why]
+        if not reasons:
             return None
-        self._norm(evidence)
+        norm_levels(before, after, evidence)
         evidence |= {key: value for key, value in self._facts.items() if key not in evidence}
-        at = evidence["since"]
-        only_faded = faded and len(reasons) == 1
-        text = f"After the resume at step {at} the curve does not continue: {'; '.join(reasons)}. "
-        if only_faded:
-            text += "It has faded since: go on. A missing optimizer state looks like that (save_only_model: false)."
-        else:
-            text += (
-                "Check what was restored: optimizer.pt, scheduler.pt and rng_state in the checkpoint, the same data, "
-                "seed and batch size. Resume again from a full checkpoint if one is there."
-            )
-        suggest = {"save_only_model": False}
-        sure = 0.9 if len(reasons) > 1 or not gap else 0.75
-        until = self._after[-1][0] if only_faded else None
-        level = "info" if only_faded else "warn"
-        return Finding("resume_gap", level, step, text, evidence, "keep", suggest, _LIMITS, until, sure)
+        only_faded = bool(evidence.get("faded")) and len(reasons) == 1
+        return finding(step, reasons, evidence, until=after[-1].step if only_faded else None)
 
-    def _level(self, evidence: dict) -> str:
-        old = [row[1] for row in self._before if row[1] is not None]
-        new = [row[1] for row in self._after if row[1] is not None]
-        if len(old) < 5 or len(new) < 5:
-            return ""
-        noise = max(self._noise(old, new), 0.01)
-        error = 1.25 * noise * math.sqrt(1 / len(old) + 1 / len(new))
-        first, rise = median(new[: max(5, len(new) // 2)]) - median(old), median(new) - median(old)
-        last = median(new[-5:]) - median(old)
-        rise = max(first, rise)
-        usual, now = math.exp(median(old)), math.exp(median(old) + rise)
-        evidence |= {"loss_before": plain(usual, 4), "loss_after": plain(now, 4), "noise": plain(noise, 3)}
-        evidence["standard_errors"] = plain(rise / error, 3)
-        if rise <= 4 * error or rise <= 0.05 or now - usual <= 0.02:
-            return ""
-        evidence["faded"] = last <= max(2 * error, rise / 3)
-        return f"the loss is {now:.4g} after {usual:.4g} ({rise / error:.3g} standard errors)"
 
-    @staticmethod
-    def _noise(old: list[float], new: list[float]) -> float:
-        steps = [b - a for part in (old, new) for a, b in pairwise(part)]
-        return _MAD_TO_SIGMA * median(abs(v) for v in steps) / math.sqrt(2)
+def finding(step: int, reasons: list[str], evidence: dict, until: int | None = None) -> Finding:
+    """What does not go on, as a finding.
 
-    def _rate(self, evidence: dict) -> str:
-        old = [row[2] for row in self._before if row[2] is not None]
-        new = [row[2] for row in self._after if row[2] is not None]
-        if len(old) < 3 or not new:
-            return ""
-        change, last = new[0] - old[-1], old[-1] - old[-2]
-        evidence |= {"lr_before": plain(old[-1]), "lr_after": plain(new[0])}
-        if abs(change) <= 0.1 * max(new[0], old[-1]) or abs(change) <= 5 * abs(last):
-            return ""
-        evidence["lr_restarted"] = True
-        return f"the learning rate is {new[0]:.3g} after {old[-1]:.3g} (the schedule was not restored)"
+    Args:
+        step: where it was seen.
+        reasons: what does not go on, each the end of a sentence.
+        evidence: with `since`, the first step after the resume.
+        until: the last row, where all that was seen is a loss that has come back.
+    """
+    text = f"After the resume at step {evidence['since']} the curve does not continue: {'; '.join(reasons)}. "
+    if until is not None:
+        text += "It has faded since: go on. A missing optimizer state looks like that (save_only_model: false)."
+    else:
+        text += (
+            "Check what was restored: optimizer.pt, scheduler.pt and rng_state in the checkpoint, the same data, "
+            "seed and batch size. Resume again from a full checkpoint if one is there."
+        )
+    level = "info" if until is not None else "warn"
+    only_level = len(reasons) == 1 and "standard_errors" in evidence and "faded" in evidence
+    sure, suggest = 0.75 if only_level else 0.9, {"save_only_model": False}
+    return Finding("resume_gap", level, step, text, evidence, "keep", suggest, LIMITS, until, sure)
 
-    def _epoch(self, evidence: dict) -> str:
-        old = [row[4] for row in self._before if row[4] is not None]
-        new = [row[4] for row in self._after if row[4] is not None]
-        if len(old) < 2 or not new:
-            return ""
-        step_before, step_now = self._before[-1][0], self._after[0][0]
-        per_row = abs(old[-1] - old[-2])
-        if new[0] >= old[-1] - 1.5 * per_row - 1e-9 or step_now < step_before:
-            return ""
-        evidence |= {"epoch_before": plain(old[-1]), "epoch_after": plain(new[0])}
-        return f"the epoch falls from {old[-1]:.4g} to {new[0]:.4g} while the step goes on (other data or batch size)"
 
-    def _norm(self, evidence: dict) -> None:
-        old = [row[3] for row in self._before if row[3] is not None]
-        new = [row[3] for row in self._after if row[3] is not None]
-        if old and new:
-            evidence |= {"grad_norm_before": plain(median(old), 4), "grad_norm_after": plain(median(new), 4)}
+def level_gap(before: list[Row], after: list[Row], evidence: dict) -> str:
+    """A rise of the loss over a resume; "" where there is none, or too few rows.
+
+    The medians of ln(loss): more than 4 standard errors (noise from the differences of neighbours, both sides pooled;
+    standard error of a median 1.25 s / sqrt(n)) and more than 5 % and 0.02 nats. A rise whose last five rows are back
+    within 2 standard errors (or within a third of the first) is `faded` in the evidence.
+    """
+    old = [math.log(one.loss) for one in before[-ROWS:] if one.loss is not None]
+    new = [math.log(one.loss) for one in after[:ROWS] if one.loss is not None]
+    if len(old) < LEAST or len(new) < LEAST:
+        return ""
+    noise = max(noise_of(old, new), 0.01)
+    error = 1.25 * noise * math.sqrt(1 / len(old) + 1 / len(new))
+    first, rise = median(new[: max(5, len(new) // 2)]) - median(old), median(new) - median(old)
+    last = median(new[-5:]) - median(old)
+    rise = max(first, rise)
+    usual, now = math.exp(median(old)), math.exp(median(old) + rise)
+    evidence |= {"loss_before": plain(usual, 4), "loss_after": plain(now, 4), "noise": plain(noise, 3)}
+    evidence["standard_errors"] = plain(rise / error, 3)
+    if rise <= 4 * error or rise <= 0.05 or now - usual <= 0.02:
+        return ""
+    evidence["faded"] = last <= max(2 * error, rise / 3)
+    return f"the loss is {now:.4g} after {usual:.4g} ({rise / error:.3g} standard errors)"
+
+
+def rate_gap(before: list[Row], after: list[Row], evidence: dict) -> str:
+    """A learning rate that is not the schedule's next value; "" where it goes on.
+
+    The next value is the last one and its last change once more. A jump is further from it than 5 such changes, and
+    than 1 % of the rate; where the rate stood still, than 10 % (the decay may begin just there).
+    """
+    old = [one for one in before if one.lr is not None]
+    new = [one for one in after if one.lr is not None]
+    if len(old) < 3 or not new:
+        return ""
+    last, now = old[-1].lr, new[0].lr
+    per_step = (last - old[-2].lr) / max(old[-1].step - old[-2].step, 1)
+    steps = max(new[0].step - old[-1].step, 1)
+    expected, usual = last + per_step * steps, abs(per_step) * steps
+    evidence |= {"lr_before": plain(last), "lr_after": plain(now), "lr_expected": plain(max(expected, 0.0))}
+    highest = max(now, last)
+    still = usual <= 1e-6 * highest
+    if abs(now - expected) <= max(5 * usual, (_JUMP if still else _JUMP_MOVING) * highest):
+        return ""
+    evidence["lr_restarted"] = True
+    return f"the learning rate is {now:.3g} after {last:.3g} (the schedule was not restored)"
+
+
+def epoch_gap(before: list[Row], after: list[Row], evidence: dict) -> str:
+    """A position in the data that does not go on; "" where it does. Logs may round the epoch to two digits."""
+    old = [one for one in before if one.epoch is not None]
+    new = [one for one in after if one.epoch is not None]
+    if len(old) < 2 or not new or new[0].step <= old[-1].step:
+        return ""
+    last, now = old[-1].epoch, new[0].epoch
+    per_step = abs(last - old[-2].epoch) / max(old[-1].step - old[-2].step, 1)
+    rounded = all(one.epoch == round(one.epoch, 2) for one in old + new)
+    per_row = max(per_step * (new[0].step - old[-1].step), 0.01 if rounded else 0.0)
+    fell, jumped = now < last - 0.5 * per_row - 1e-9, now > last + 3.5 * per_row + 1e-9
+    if not (fell or jumped):
+        return ""
+    evidence |= {"epoch_before": plain(last), "epoch_after": plain(now)}
+    how = "falls" if fell else "jumps"
+    return f"the epoch {how} from {last:.4g} to {now:.4g} while the step goes on (other data or batch size)"
+
+
+def norm_levels(before: list[Row], after: list[Row], evidence: dict) -> None:
+    """The medians of the gradient norm on both sides."""
+    old = [one.norm for one in before if one.norm is not None]
+    new = [one.norm for one in after if one.norm is not None]
+    if old and new:
+        evidence |= {"grad_norm_before": plain(median(old), 4), "grad_norm_after": plain(median(new), 4)}
+
+
+def noise_of(*parts: list[float]) -> float:
+    """Standard deviation from row to row, by the differences of neighbours; 0 where there are none."""
+    steps = [abs(b - a) for part in parts for a, b in pairwise(part)]
+    return _MAD_TO_SIGMA * median(steps) / math.sqrt(2) if steps else 0.0
+
+
+def _finite(value: object) -> float | None:
+    number = as_number(value)
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _positive(value: object) -> float | None:
+    number = _finite(value)
+    return number if number is not None and number > 0 else None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..output import as_json, own_stdout
+from ..texts import text
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def run(request: Request) -> int:
             print(f"llamafactory-obs: {visible(answer['error'])}", file=sys.stderr)
         for key in ("html", "config"):
             if key in answer:
-                print(f"written: {answer[key]}", file=sys.stderr)
+                print(text("diagnose.written", path=answer[key]), file=sys.stderr)
     if any("error" in answer or answer["verdict"] == "not_a_training_log" for answer, _ in answers):
         return 2
     return 1 if any(answer["action"] == "kill" for answer, _ in answers) else 0
@@ -121,7 +122,8 @@ def as_dict(diagnosis) -> dict:
         findings.append(entry)
     names = ("path", "source", "kind", "steps", "verdict", "action", "headline")
     plain = {name: getattr(diagnosis, name) for name in names}
-    return plain | {"findings": findings, "unseen": diagnosis.unseen, "notes": diagnosis.notes}
+    resumes = [one.as_dict() for one in diagnosis.resumes]
+    return plain | {"findings": findings, "resumes": resumes, "unseen": diagnosis.unseen, "notes": diagnosis.notes}
 
 
 def _cause(cause) -> dict:

@@ -4,13 +4,13 @@ They are made of the whole record, by `judge`; live, the verdict at the end has 
 """
 
 import math
-from collections.abc import Iterator
 
 from ..detect import Finding
-from ..logs.curves import Break, Curves
+from ..logs.curves import Curves
 from .causes.place import Place
 from .causes.rate import size_rule
 from .causes.updates import update_ratios
+from .from_events import labels_moved, out_of_memory
 
 #: rows that are looked at, the newest
 _ROWS = 5_000
@@ -30,8 +30,7 @@ def from_record(curves: Curves, found: list[Finding]) -> list[Finding]:
     new = [] if names & {"diverged", "flat", "nan", "inf", "lr_anomaly"} else rate_too_high(curves)
     if not names & {"throughput_drop", "low_gpu_use"}:
         new += time_elsewhere(curves)
-    known = {finding.evidence.get("since") for finding in found if finding.name == "resume_gap"}
-    return new + [gap for gap in state_lost(curves) if gap.evidence["since"] not in known]
+    return new + out_of_memory(curves) + labels_moved(curves, found)
 
 
 def rate_too_high(curves: Curves) -> list[Finding]:
@@ -113,27 +112,3 @@ def time_elsewhere(curves: Curves) -> list[Finding]:
     limits = "The parts are those of the first rank's host clock, and of its card where there is one."
     last = curves.steps[-1]
     return [Finding("throughput_drop", "warn", last, text, evidence, "keep", {}, limits, None, 0.8)]
-
-
-def state_lost(curves: Curves) -> Iterator[Finding]:
-    """Resumes whose optimizer began with fresh moments, whatever the loss made of it."""
-    for broken in curves.breaks:
-        step = curves.steps[broken.row]
-        fresh = [e for e in curves.events if e.get("title") == "optimizer state fresh" and abs(e["step"] - step) <= 2]
-        if broken.kind == "resume" and fresh:
-            yield _lost(broken, step, curves)
-
-
-def _lost(broken: Break, step: int, curves: Curves) -> Finding:
-    text = (
-        f"After the resume at step {step} the optimizer began with fresh moments: its state was not restored. The next"
-    )
-    text += " steps are like those after a start without warm-up. Resume from a checkpoint that has optimizer.pt."
-    evidence = {"since": step, "fresh": True}
-    apart = [after - before for at, before, after in curves.overlaps if at >= step and math.isfinite(after - before)]
-    if apart:
-        evidence |= {"steps_made_twice": len(apart), "loss_apart": sum(apart) / len(apart)}
-    limits = "It says that the state was lost, not how much that cost."
-    suggest = {"save_only_model": False}
-    last = curves.steps[min(broken.row + 20, len(curves) - 1)]
-    return Finding("resume_gap", "warn", last, text, evidence, "keep", suggest, limits, None, 0.9)

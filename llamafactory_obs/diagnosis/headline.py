@@ -6,6 +6,8 @@ from statistics import median
 
 from ..detect import Action, Finding
 from ..logs.curves import Curves
+from ..texts import text
+from ..texts.findings import title, told
 
 
 def headline(action: Action, first: Finding | None, curves: Curves) -> str:
@@ -15,18 +17,20 @@ def headline(action: Action, first: Finding | None, curves: Curves) -> str:
         first: the finding that made the verdict, None where there is none.
     """
     if first is not None:
-        return first.text
+        return told(first.name, first.step, first.text, first.evidence, first.until)
     if curves.kind == "rl":
-        return "Reinforcement learning: its loss says nothing of how it goes. Its rewards and KL show nothing wrong."
+        return text("diagnose.headline.rl")
     column = curves.columns.get("train/loss")
     losses = list(filter(math.isfinite, compress(column.values, column.present))) if column is not None else []
     if len(losses) < 12:
-        return f"Nothing wrong can be seen, but {len(losses)} rows with a loss say little. Let it go on."
+        return text("diagnose.headline.few", rows=len(losses))
     few = max(3, len(losses) // 50)
     start, end = median(losses[:few]), median(losses[-few:])
     if end < start:
-        return f"The loss fell from {start:.4g} to {end:.4g} and nothing wrong can be seen. Go on."
-    return (
-        f"The loss has not fallen ({start:.4g} at the start, {end:.4g} now). That is no proof that nothing is learnt: "
-        "the log is too short or too noisy for it, or the run had learnt before. Go on, and look again after more rows."
-    )
+        return text("diagnose.headline.fell", start=start, end=end)
+    return text("diagnose.headline.not_fallen", start=start, end=end)
+
+
+def verdict_in_words(name: str) -> str:
+    """A verdict is the name of a finding, or one of a few that are none."""
+    return text(f"diagnose.verdict.{name}") if name in ("healthy", "rl", "not_a_training_log") else title(name)

@@ -4,8 +4,11 @@ import math
 from collections import Counter
 from dataclasses import replace
 
+from .. import texts
+from ..continuity.offline import continuity
 from ..detect import Finding
 from ..logs.curves import Column, Curves
+from .continued import with_continuity
 from .from_record import from_record
 from .headline import headline
 from .remedies import Known, with_remedies
@@ -19,7 +22,6 @@ from .verdict import order, speaks, verdict
 LEAST_ROWS = 20_000
 #: causes are looked for this many rows around a finding, for this many findings; more than `MOST_ALIKE` say no more
 NEAR_ROWS, MOST_CAUSES, MOST_ALIKE = 5_000, 5, 20
-_NO_LOG = "This is no training log: it has no loss, no learning rate and no gradient norm."
 
 
 def judge(curves: Curves) -> Diagnosis:
@@ -27,7 +29,8 @@ def judge(curves: Curves) -> Diagnosis:
     last = max(curves.steps) if len(curves.steps) else 0
     notes, path = list(curves.notes), str(curves.path)
     if curves.kind == "not_a_training_log":
-        return Diagnosis(path, curves.source, curves.kind, last, curves.kind, "none", _NO_LOG, notes=notes)
+        said = texts.text("diagnose.no_log")
+        return Diagnosis(path, curves.source, curves.kind, last, curves.kind, "none", said, notes=notes)
     shapes = Shapes(facts_of(curves))
     planned = _as_planned(curves)
     if len(curves) < LEAST_ROWS:
@@ -38,7 +41,9 @@ def judge(curves: Curves) -> Diagnosis:
         feed_long(shapes, planned)
     shapes.finish()
     known = Known.of(curves)
-    found = [with_remedies(_untrusted(finding, curves), known) for finding in shapes.findings()]
+    resumes = continuity(curves)
+    seen = with_continuity(shapes.findings(), resumes, curves)
+    found = [with_remedies(_untrusted(finding, curves), known) for finding in seen]
     found += from_record(curves, found)
     found, left_out = _most(order([_at_its_beginning(finding) for finding in found], shapes.run))
     notes += left_out
@@ -59,6 +64,7 @@ def judge(curves: Curves) -> Diagnosis:
         causes=_causes(curves, found, shapes.run),
         unseen=unseen(curves),
         notes=notes,
+        resumes=resumes,
     )
 
 
@@ -132,7 +138,7 @@ def _most(found: list[Finding]) -> tuple[list[Finding], list[str]]:
     for name in many:
         alike = sorted((f for f in found if f.name == name), key=lambda f: (f.action != "kill", -_height(f)))
         kept += alike[:MOST_ALIKE]
-    notes = [f"{names[name] - MOST_ALIKE} more findings {name!r} are not listed" for name in sorted(many)]
+    notes = [texts.text("diagnose.left_out", count=names[name] - MOST_ALIKE, name=name) for name in sorted(many)]
     return [f for f in found if f.name not in many or f in kept], notes
 
 

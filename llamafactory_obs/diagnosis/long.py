@@ -6,7 +6,7 @@ none fires: up to the first row where that fails the assumption holds), the dete
 rows that are left are fed to it one by one. tests/test_diagnose_long.py compares both ways.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -48,6 +48,17 @@ class Table:
     def row(self, row: int, names: Iterable[str]) -> dict[str, float]:
         """The numbers of one row that are there."""
         return {name: value for name in names if (value := self.at(name, row)) is not None}
+
+    def rows(self, names: list[str]) -> Iterator[dict[str, float]]:
+        """The numbers of each row that are there, one row after the other."""
+        columns = []
+        for name in names:
+            values, there = self.column(name)
+            columns.append(values.tolist())
+            for row in np.flatnonzero(~there).tolist():
+                columns[-1][row] = None
+        for row in zip(*columns, strict=True):
+            yield {name: value for name, value in zip(names, row, strict=True) if value is not None}
 
 
 def feed_long(shapes: Shapes, curves: Curves) -> None:
@@ -128,8 +139,8 @@ def _row_by_row(shapes: Shapes, table: Table) -> Found:
     columns = table._curves.columns
     ours = [n for n in columns if n.startswith(("system/", "time/")) or n == "data/max_length"]
     if kind != "rl" and any(n in ("system/gpu_util", *Shapes.MEMORY) for n in ours):
-        for row, step in enumerate(table.steps.tolist()):
-            found += [(row, finding) for finding in shapes.machine(step, table.row(row, ours))]
+        for row, (step, values) in enumerate(zip(table.steps.tolist(), table.rows(ours), strict=True)):
+            found += [(row, finding) for finding in shapes.machine(step, values)]
     if kind == "preference":
         names = [n for n in columns if n.startswith("rewards/") or n == "accuracy"]
         for row, step in enumerate(table.steps.tolist() if names else []):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from ..continuity.said import Continuity
 from ..detect import Action, Finding
 
 #: the names of a verdict and of findings; which finding is the gravest is said in `verdict`
@@ -14,6 +15,8 @@ VERDICTS = (
     "preference_reversed",
     "resume_gap",
     "flat",
+    "oom",
+    "labels_moved",
     "spike",
     "overfit",
     "overfit_suspect",
@@ -61,6 +64,7 @@ class Diagnosis:
         causes: index in `findings` -> candidates, the likeliest first.
         unseen: what the log does not hold, and what therefore could not be judged; one line each.
         notes: oddities of the file.
+        resumes: does each resume of it go on where the training was interrupted?
     """
 
     path: str
@@ -74,3 +78,4 @@ class Diagnosis:
     causes: dict[int, list[Cause]] = field(default_factory=dict)
     unseen: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    resumes: list[Continuity] = field(default_factory=list)

@@ -1,5 +1,6 @@
 """All detectors on one stream of rows: what `diagnose` says of a log, and what the callback `diagnose` says live."""
 
+import functools
 import math
 from dataclasses import replace
 
@@ -199,7 +200,7 @@ class Shapes:
                 found.append(self.memory.update(step, held, values.get("data/max_length")))
         util = values.get("system/gpu_util")
         if util is not None and "gpu_use" not in self.facts.leave_out:
-            ours = {name.removeprefix("time/").removesuffix("_s"): v for name, v in values.items() if _is_part(name)}
+            ours = {part: value for name, value in values.items() if (part := _part(name))}
             seconds, unusual = values.get("time/step_s"), bool(values.get("time/unusual"))
             found.append(self.gpu.update(step, seconds, util, ours, unusual))
         return found
@@ -271,5 +272,8 @@ def _first(values: dict, *names: str) -> float | None:
     return None
 
 
-def _is_part(name: str) -> bool:
-    return name.startswith("time/") and name.endswith("_s") and name not in ("time/step_s", "time/gc_s")
+@functools.cache
+def _part(name: str) -> str:
+    """The part of a step that a column is of; "" for any other."""
+    known = name.startswith("time/") and name.endswith("_s") and name not in ("time/step_s", "time/gc_s")
+    return name.removeprefix("time/").removesuffix("_s") if known else ""

@@ -1,20 +1,26 @@
 """A diagnosis for a person: the verdict first, then why, what to change, and what could not be seen."""
 
 import math
-import textwrap
 from statistics import median
 from typing import TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 from ..charts.text import visible
+from ..continuity.said import BROKEN
+from ..continuity.words import in_words
 from ..detect import Finding
 from ..logs.curves import Curves
+from ..texts import language, text
+from ..texts.findings import title, told
+from ..texts.wrap import wrapped
+from .headline import verdict_in_words
 from .result import Cause, Diagnosis
 from .verdict import speaks
 
-_WORDS = {"kill": ("KILL", "bold red"), "keep": ("KEEP", "bold green"), "none": ("NO LOG", "bold yellow")}
+_STYLES = {"kill": "bold red", "keep": "bold green", "none": "bold yellow"}
 #: findings that are told in full
 _IN_FULL = 5
 _BARS = "▁▂▃▄▅▆▇█"
@@ -28,17 +34,18 @@ def show(curves: Curves, diagnosis: Diagnosis, file: TextIO) -> None:
     """Print all of it, 80 columns wide at most."""
     console = Console(file=file, highlight=False, soft_wrap=False)
     console.width = min(console.width, 80)
-    word, style = _WORDS[diagnosis.action]
-    name = diagnosis.verdict.replace("_", " ")
-    head = Text(word, style=style) + Text(f"  {name}", style="bold")
+    word = text(f"diagnose.action.{diagnosis.action}")
+    head = Text(word, style=_STYLES[diagnosis.action]) + Text(f"  {verdict_in_words(diagnosis.verdict)}", style="bold")
     path = visible(diagnosis.path)
-    fits = len(head) + 2 + len(path) <= console.width
+    fits = head.cell_len + 2 + cell_len(path) <= console.width
     console.print(head + Text(f"  {path}", style="dim") if fits else head)
     if not fits:
         console.print(Text(path, style="dim"), soft_wrap=True)
-    where = f"{diagnosis.source}, {diagnosis.kind}, step {diagnosis.steps:,}"
-    where += f" of {curves.max_steps:,}" if curves.max_steps else ""
-    console.print(Text(f"{where}, {len(curves):,} row{'' if len(curves) == 1 else 's'}", style="dim"))
+    steps = text(
+        "diagnose.of_steps" if curves.max_steps else "diagnose.steps", steps=diagnosis.steps, of=curves.max_steps
+    )
+    rows = text("diagnose.row" if len(curves) == 1 else "diagnose.rows", count=len(curves))
+    console.print(Text(text("diagnose.comma").join((diagnosis.source, diagnosis.kind, steps, rows)), style="dim"))
     _curve(console, curves, diagnosis)
     run = max((f.evidence.get("run", 0) for f in diagnosis.findings), default=0)
     grave, names = [], set()  # the first of each name in full, the worst first; the others in one line
@@ -52,50 +59,60 @@ def show(curves: Curves, diagnosis: Diagnosis, file: TextIO) -> None:
         if number in grave:
             _finding(console, finding, diagnosis.causes.get(number, []))
     _others(console, [f for i, f in enumerate(diagnosis.findings) if i not in grave])
-    for title, lines in (("Not in this log:", diagnosis.unseen), ("About the file:", diagnosis.notes)):
+    for one in diagnosis.resumes:
+        if one.verdict != BROKEN or language() != "en":  # the English finding has all of it
+            _indented(console, in_words(one), 0)
+    for heading, lines in ((text("diagnose.unseen"), diagnosis.unseen), (text("diagnose.notes"), diagnosis.notes)):
         if lines:
-            console.print(Text(title, style="bold"))
+            console.print(Text(heading, style="bold"))
         for line in lines:
             _indented(console, f"- {line}", 1)
 
 
 def _finding(console: Console, finding: Finding, causes: list[Cause]) -> None:
     style = {"kill": "red", "keep": "yellow"}.get(finding.action, "")
-    span = f"step {finding.evidence.get('since', finding.step):,}"
-    span += f" to {finding.until:,}" if finding.until not in (None, finding.evidence.get("since", finding.step)) else ""
-    sure = f", confidence {finding.confidence:.0%}" if finding.confidence is not None else ""
-    name = finding.name.replace("_", " ")
-    console.print(Text(f"{name}", style=f"bold {style}") + Text(f"  {span}, {finding.action}{sure}", style="dim"))
-    _indented(console, finding.text)
+    since = finding.evidence.get("since", finding.step)
+    goes_on = finding.until in (None, since)
+    parts = [text("diagnose.at" if goes_on else "diagnose.span", since=since, until=finding.until)]
+    parts.append(text(f"diagnose.short_action.{finding.action}"))
+    if finding.confidence is not None:
+        parts.append(text("diagnose.confidence", confidence=finding.confidence))
+    console.print(
+        Text(title(finding.name), style=f"bold {style}") + Text(f"  {text('diagnose.comma').join(parts)}", style="dim")
+    )
+    _indented(console, _said(finding))
     shown = {key: value for key, value in finding.evidence.items() if key not in _TOLD and value is not None}
     if shown:
-        _indented(
-            console, "evidence: " + ", ".join(f"{key} {_plain(value)}" for key, value in shown.items()), style="dim"
-        )
+        numbers = ", ".join(f"{key} {_plain(value)}" for key, value in shown.items())
+        _indented(console, text("diagnose.evidence", numbers=numbers), style="dim")
     for cause in causes[:2]:
         why = cause.supports[0] if cause.supports else (cause.next or "")
         if cause.name == "unknown":
-            _indented(console, f"cause: not enough evidence. {cause.next or why}")
+            _indented(console, text("diagnose.no_cause", next=cause.next or why))
             break
-        _indented(console, f"cause? {cause.name.replace('_', ' ')} (score {cause.score:.2f}): {why}")
+        _indented(console, text("diagnose.cause", name=text(f"causes.title.{cause.name}"), score=cause.score, why=why))
     if finding.suggest:
-        _indented(console, "for the next run's YAML:")
+        _indented(console, text("diagnose.suggest"))
     for key, value in finding.suggest.items():
         _indented(console, f"{key}: {_plain(value)}", 4, "green")
+
+
+def _said(finding: Finding) -> str:
+    return told(finding.name, finding.step, finding.text, finding.evidence, finding.until)
 
 
 def _others(console: Console, findings: list[Finding]) -> None:
     """What is worth knowing: one line each, the same things together."""
     if not findings:
         return
-    console.print(Text("Also seen:", style="bold"))
+    console.print(Text(text("diagnose.others"), style="bold"))
     by_name: dict[str, list[Finding]] = {}
     for finding in findings:
         by_name.setdefault(finding.name, []).append(finding)
     for name, same in by_name.items():
-        first = same[0].text.split(". ")[0]
-        more = f" ({len(same)} times)" if len(same) > 1 else ""
-        _indented(console, f"- {name.replace('_', ' ')}{more}: {first}", 1)
+        first = _said(same[0]).split(text("diagnose.sentence_end"))[0]
+        key = "diagnose.other_times" if len(same) > 1 else "diagnose.other"
+        _indented(console, text(key, name=title(name), count=len(same), first=first), 1)
 
 
 def _curve(console: Console, curves: Curves, diagnosis: Diagnosis) -> None:
@@ -118,7 +135,7 @@ def _curve(console: Console, curves: Curves, diagnosis: Diagnosis) -> None:
         "!" if level is None else bars[min(7, int(8 * (scale(level) - scale(low)) / span))] for level in levels
     )
     console.print(Text(f" {line}", style="cyan"))
-    caption = f" loss {high:.4g} to {low:.4g}" + (" (log scale)" if log else "")
+    caption = text("diagnose.loss", high=high, low=low) + (text("diagnose.log_scale") if log else "")
     if diagnosis.findings and diagnosis.verdict not in ("healthy", "rl"):
         finding = diagnosis.findings[0]
         since = finding.evidence.get("since", finding.step)
@@ -127,18 +144,18 @@ def _curve(console: Console, curves: Curves, diagnosis: Diagnosis) -> None:
     console.print(Text(caption, style="dim"))
 
 
-def _can_show(console: Console, text: str) -> bool:
+def _can_show(console: Console, bars: str) -> bool:
     try:
-        text.encode(console.encoding or "ascii")
+        bars.encode(console.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True
 
 
-def _indented(console: Console, text: str, by: int = 2, style: str = "") -> None:
-    hang = by + 2 if text.startswith("- ") else by
-    for number, line in enumerate(textwrap.wrap(visible(text), max(console.width - hang, 20)) or [""]):
-        console.print(Text(" " * (hang if number else by) + line, style=style), soft_wrap=True)
+def _indented(console: Console, line: str, by: int = 2, style: str = "") -> None:
+    hang = by + 2 if line.startswith("- ") else by
+    for number, part in enumerate(wrapped(visible(line), max(console.width - hang, 20))):
+        console.print(Text(" " * (hang if number else by) + part, style=style), soft_wrap=True)
 
 
 def _plain(value: object) -> str:

@@ -1,6 +1,7 @@
 """What a log does not hold, and what therefore could not be judged."""
 
 from ..logs.curves import Curves
+from ..texts import text
 
 
 def unseen(curves: Curves) -> list[str]:
@@ -10,31 +11,28 @@ def unseen(curves: Curves) -> list[str]:
     add = lines.append
     rl = curves.kind == "rl"
     if not curves.has("train/loss"):
-        add("no training loss: none of its shapes could be judged")
+        add(text("diagnose.lacks.loss"))
     elif rows < 12 and not rl:
-        add(f"{rows} rows with a loss: spikes need 12 of them, a shape needs 20")
+        add(text("diagnose.lacks.rows", rows=rows))
     if curves.logging_steps > 1 and not rl:
         k = curves.logging_steps
         shown = 1 + 2 / k
-        add(
-            f"logging_steps {k}: a row is the mean of {k} steps, so a spike of one step is diluted {k}-fold (3x looks "
-            f"like {shown:.3g}x) and the norm is that of the last step only; logging_steps: 1 shows both"
-        )
+        add(text("diagnose.lacks.logging_steps", k=k, shown=shown))
     if not curves.has("train/grad_norm"):
-        why = " (trainer_log.jsonl never has it; trainer_state.json in a checkpoint does)" if not ours else ""
-        add(f"no gradient norm{why}: NaN that the Trainer hides, clipping and warning signs before the loss")
+        why = text("diagnose.lacks.norm_where") if not ours else ""
+        add(text("diagnose.lacks.norm", why=why))
     if not any(name.startswith("eval/") for name in curves.columns) and not rl:
-        add("no evaluation: over-fitting cannot be proved or ruled out; set eval_strategy, eval_steps and val_size")
+        add(text("diagnose.lacks.eval"))
     if not curves.has("train/lr"):
-        add("no learning rate: warm-up, jumps and the end of the schedule")
+        add(text("diagnose.lacks.rate"))
     if not curves.has("train/epoch") and not rl:
-        add("no epoch: steps of the loss at the borders of epochs are not told from unshuffled data")
+        add(text("diagnose.lacks.epoch"))
     if not any(curves.has(name) for name in ("time/step_s", "time/per_step_s")):
-        add("no times: throughput" + (" (callback `throughput`)" if ours else ""))
+        add(text("diagnose.lacks.times") + (text("diagnose.lacks.times_how") if ours else ""))
     if not any(curves.has(name) for name in ("system/allocated_gib", "system/peak_allocated_gib")):
-        add("no memory figures: growth of VRAM (callback `vram`)")
+        add(text("diagnose.lacks.memory"))
     if not curves.has("system/gpu_util"):
-        add("no utilisation: a GPU that waits (callback `system`)")
+        add(text("diagnose.lacks.util"))
     if curves.max_steps is None:
-        add("the planned number of steps: whether the schedule or the run ended early")
+        add(text("diagnose.lacks.max_steps"))
     return lines

@@ -4,22 +4,10 @@ import re
 from pathlib import Path
 
 from ..errors import ConfigError
+from ..identity.run_name import SHORT, number_name
 from ..logs.curves import Curves
 from .result import Diagnosis
 
-#: key -> how it is called in a run's name
-_SHORT = {
-    "learning_rate": "lr",
-    "gradient_accumulation_steps": "ga",
-    "num_train_epochs": "ep",
-    "per_device_train_batch_size": "bs",
-    "warmup_ratio": "wu",
-    "warmup_steps": "wu",
-    "lora_rank": "r",
-    "val_size": "val",
-    "save_steps": "save",
-    "dataloader_num_workers": "workers",
-}
 _TOP_KEY = re.compile(r"^([A-Za-z_][\w-]*)\s*:")
 _HIDDEN = "***"  # what the record has in place of a secret
 
@@ -80,20 +68,13 @@ def run_name(given: dict, changes: dict) -> str:
         model = str(given.get("model_name_or_path") or "run").rstrip("/").rpartition("/")[2]
         base = "-".join(part for part in (model.lower(), str(given.get("finetuning_type") or "")) if part)
     for key, value in changes.items():
-        short = _SHORT.get(key)
+        short = SHORT.get(key)
         if isinstance(value, bool):
             base = f"{base}-{'' if value else 'no-'}{key.replace('_', '-')}"
         elif short:
             base = re.sub(rf"-{re.escape(short)}[\d.][\d.e+-]*(?=-|$)", "", base)
-            base = f"{base}-{short}{_short(value)}"
+            base = f"{base}-{short}{number_name(value)}"
     return base
-
-
-def _short(value: object) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    text = f"{value:.2e}".replace(".00e", "e").replace("0e", "e") if 0 < abs(value) < 0.01 else f"{value:.3g}"
-    return re.sub(r"e([+-])0*(\d)", lambda m: f"e{m[1] if m[1] == '-' else ''}{m[2]}", text)
 
 
 def _given(curves: Curves, source: Path | None) -> tuple[dict, str | None]:

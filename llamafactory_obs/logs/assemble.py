@@ -36,7 +36,7 @@ def assemble(path: Path, raw: Raw, settings: dict) -> Curves:
     order = put_in_order(table)
     notes += order.notes
     clock_error = continue_elapsed(table, order)
-    curves.breaks, curves.overlaps = _renumbered(order), order.overlaps
+    curves.breaks, curves.overlaps, curves.resumes = _renumbered(order), order.overlaps, order.resumes
     table.keep(order.rows)
     curves.steps = array("q", map(int, table.take(STEP).values))
     curves.columns = {name: column for name, column in table.columns.items() if 1 in column.present}

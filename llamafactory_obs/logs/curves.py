@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from .resumed import Resumed
+
 Source = Literal["obs", "trainer_log", "trainer_state", "logging_jsonl", "console"]
 Kind = Literal["sft", "preference", "rl", "not_a_training_log"]
 
@@ -88,6 +90,7 @@ class Curves:
             Keys that our record has no name for keep their own, e.g. `rewards/margins`, `kl`.
         breaks: where another start of training begins.
         overlaps: (step, loss before, loss after) of steps that stood in the log twice.
+        resumes: each resume with the rows around it; also those whose rows a later resume has replaced.
         max_steps: what the run was going to do, None where unknown.
         logging_steps: optimizer steps per row (the loss is their mean, the gradient norm that of the last one).
         events: of our record, else empty.
@@ -105,6 +108,7 @@ class Curves:
     columns: dict[str, Column] = field(default_factory=dict)
     breaks: list[Break] = field(default_factory=list)
     overlaps: list[tuple[int, float, float]] = field(default_factory=list)
+    resumes: list[Resumed] = field(default_factory=list)
     max_steps: int | None = None
     logging_steps: int = 1
     events: list[dict] = field(default_factory=list)

@@ -30,6 +30,7 @@ def join(log: Curves, state: Curves) -> Curves:
     if base.kind == "sft" and other.kind in ("preference", "rl"):
         base.kind = other.kind
     base.max_steps = base.max_steps or other.max_steps
+    base.resumes = base.resumes or other.resumes
     base.notes = [f"joined {names}", *base.notes, *other.notes]
     return base
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from .curves import Break, Column
 from .names import ELAPSED, EPOCH, LOSS, LR, NORM, STEP, TOTAL
 from .rates import schedule_restarts
+from .resumed import AFTER, BEFORE, Begun, Resumed, resumes_of
 from .scan import changes, falls, not_rising
 from .table import Table, trained
 from .writers import one_writer
@@ -26,11 +27,13 @@ class Order:
 
     breaks     their `row` is a row of the table
     overlaps   (step, loss before, loss after) of steps that a resume has repeated
+    resumes    each resume with the rows around it, also where a later one has taken their place
     """
 
     rows: array
     breaks: list[Break] = field(default_factory=list)
     overlaps: list[tuple[int, float, float]] = field(default_factory=list)
+    resumes: list[Resumed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -77,6 +80,7 @@ class _Walk:
         self.kept = array("q")
         self.floor = self.begun = 0  # where in `kept` the newest run begins, and the newest start
         self.order = Order(self.kept)
+        self.starts: list[Begun] = []
         self.twice = self.abandoned = self.late = self.strange = 0
 
     def run(self) -> Order:
@@ -93,6 +97,8 @@ class _Walk:
                 moved = self._place(done, [])
                 done += 1
         self.kept.extend(range(done, end))
+        if self.starts:
+            self.order.resumes = resumes_of(self.table, self.starts, self.train)
         self._note()
         return self.order
 
@@ -109,6 +115,7 @@ class _Walk:
                 evidence["why"] = "; ".join((*why, evidence["why"]))
             else:
                 self._begin(row, last, "resume", why)
+                self._remember(row, len(self.kept), is_resume=True)
                 self.begun = len(self.kept)
             self.kept.append(row)
             return False
@@ -130,15 +137,23 @@ class _Walk:
         from_the_beginning = step <= self.step[self.kept[self.floor]] or step <= self._stride(row)
         if from_the_beginning and SEGMENT not in self.table.columns:
             self._begin(row, last, "restart", why)
+            self._remember(row, len(self.kept), is_resume=False)
             self.floor = len(self.kept)
         else:
             cut = self._find(step)
             gone = self.kept[cut:]
             self._begin(row, last, "resume", why, gone[0] if self.step[gone[0]] == step else None)
+            self._remember(row, cut, is_resume=True)
             del self.kept[cut:]
             self._compare(row, gone)
         self.begun = len(self.kept)
         self.kept.append(row)
+
+    def _remember(self, row: int, cut: int, is_resume: bool) -> None:
+        """The rows around a start, for `Resumed`: those in `kept` from `cut` on are about to be replaced."""
+        before = self.kept[max(self.floor, cut - BEFORE) : cut]
+        run = self.starts[-1].run + (not self.starts[-1].is_resume) if self.starts else 0
+        self.starts.append(Begun(row, run, before, self.kept[cut : cut + 2 * AFTER], is_resume))
 
     def _compare(self, first: int, gone: array) -> None:
         """Overlaps: the losses of the steps that are there twice. Steps that the new start never reaches are lost."""

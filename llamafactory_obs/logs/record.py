@@ -13,15 +13,22 @@ from .table import Table
 from .values import number
 
 _STARTS = ("start", "resume")
-_SECTIONS = ("model", "world", "hardware", "precision", "config")
+_SECTIONS = (
+    "model", "world", "hardware", "precision", "config", "data", "code", "packages", "seeds", "determinism",
+)  # fmt: skip
+_LISTS = ("segments", "unknown")
 
 
 def read_record(folder: Path) -> Curves:
     """The record in this `obs/` folder."""
+    return curves_of(folder, *read_steps(folder / STEPS))
+
+
+def curves_of(folder: Path, table: Table, torn_steps: int) -> Curves:
+    """The record in this `obs/` folder, whose `steps.jsonl` is read already; the table is used up."""
     events, torn = read_rows(folder / EVENTS)
     probes, torn_probes = read_rows(folder / PROBES)
     run = sound(decode_run(folder / RUN))
-    table, torn_steps = _steps(folder / STEPS)
     raw = Raw(table, "obs")
     if torn := torn + torn_probes + torn_steps:
         raw.notes.append(f"{torn} torn lines skipped")
@@ -35,7 +42,8 @@ def read_record(folder: Path) -> Curves:
 
 def sound(run: dict) -> dict:
     """Without the parts of a `run.json` that have not the type that others rely on."""
-    run = {name: part for name, part in run.items() if name not in _SECTIONS or isinstance(part, dict)}
+    kinds = dict.fromkeys(_SECTIONS, dict) | dict.fromkeys(_LISTS, list)
+    run = {name: part for name, part in run.items() if isinstance(part, kinds.get(name, object))}
     for section, fits in (
         ("model", {"parameters": lambda value: isinstance(value, dict)}),
         ("world", {"world_size": _is_count}),
@@ -69,7 +77,8 @@ def settings_of(run: dict) -> dict:
     return settings or (dict(given) if isinstance(given, dict) else {})
 
 
-def _steps(file: Path) -> tuple[Table, int]:
+def read_steps(file: Path) -> tuple[Table, int]:
+    """All rows of a `steps.jsonl` in the file's order, and the number of torn lines."""
     table, torn = Table(), 0
     try:
         handle = open(file, "rb")  # noqa: SIM115 (a missing file is a record without steps)

@@ -5,16 +5,35 @@ One TOML file for each feature and language: `en/<feature>.toml` and `zh/<featur
 record) is not translated.
 """
 
+import contextlib
+import contextvars
 import functools
 import os
-import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 LANGUAGES = ("en", "zh")
 
+_SPOKEN: contextvars.ContextVar[str | None] = contextvars.ContextVar("language", default=None)
+
+
+@contextlib.contextmanager
+def speaking(lang: str) -> Iterator[None]:
+    """Within it `language()` is `lang`, in this thread: for `--json`, and for what is written into a record."""
+    before = _SPOKEN.set(lang)
+    try:
+        yield
+    finally:
+        _SPOKEN.reset(before)
+
 
 def language() -> str:
-    """`zh` or `en`: LLAMAFACTORY_OBS_LANG, else the locale (LC_ALL, LC_MESSAGES, LANG; the first that is set)."""
+    """`zh` or `en`: LLAMAFACTORY_OBS_LANG, else the locale (LC_ALL, LC_MESSAGES, LANG; the first that is set).
+
+    Any other language is English.
+    """
+    if spoken := _SPOKEN.get():
+        return spoken
     for name in ("LLAMAFACTORY_OBS_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
         if value := os.environ.get(name):
             return "zh" if value.lower().startswith("zh") else "en"
@@ -39,6 +58,8 @@ def text(key: str, /, lang: str | None = None, **values: object) -> str:
 @functools.cache
 def texts(feature: str, lang: str) -> dict[str, str]:
     """All texts of a feature in one language, tables flattened to dotted names."""
+    import tomllib
+
     with (Path(__file__).parent / lang / f"{feature}.toml").open("rb") as file:
         return dict(_flat(tomllib.load(file)))
 

@@ -12,7 +12,9 @@ Piece = tuple[str, str]
 Line = list[Piece]
 
 _VERDICTS = {"resumes exactly": "exact", "warm start only": "warm", "serves": "serves", "broken": "broken"}
-_SHOWN = frozenset({"start", "resume", "end", "probe", "control", "diagnosis", "notice", "deleted", "stop"})
+_SHOWN = frozenset(
+    {"start", "resume", "continuity", "end", "probe", "control", "diagnosis", "notice", "deleted", "stop"}
+)
 
 
 def head(snapshot: Snapshot, width: int, writing: Writing) -> list[Line]:

@@ -20,6 +20,7 @@ from .jitter import noisy_rate, small_batches
 from .many_ranks import one_rank_alone, ranks
 from .memory import growth
 from .moments import optimizer_moments
+from .out_of_memory import ran_out
 from .place import Place
 from .precision import overflow
 from .rate import lr_change, lr_too_high
@@ -27,6 +28,8 @@ from .resumed import data_order_lost, optimizer_state_lost
 from .slow import slowdown
 
 _OF_THE_LOSS = ("train/loss", "train/grad_norm")
+#: from so many steps with moved labels on they are no batch's own fault
+_MANY_BATCHES = 8
 
 
 def causes(curves: Curves, finding: Finding) -> list[Cause]:
@@ -40,7 +43,8 @@ def causes(curves: Curves, finding: Finding) -> list[Cause]:
         finding: its `step`, `until`, and `since` in the evidence, say which rows are looked at.
     """
     judge = _JUDGES.get(finding.name)
-    return rank(judge(curves, finding)) if judge is not None and len(curves) else []
+    enough = len(curves) > 0 or finding.name == "oom"  # which most often ends the very first step
+    return rank(judge(curves, finding)) if judge is not None and enough else []
 
 
 def _of_a_spike(curves: Curves, finding: Finding, series: tuple[str, ...] = _OF_THE_LOSS) -> list[Case]:
@@ -114,6 +118,17 @@ def _of_memory(curves: Curves, finding: Finding) -> list[Case]:
     return growth(Place(curves, finding, ()))
 
 
+def _of_memory_that_ran_out(curves: Curves, finding: Finding) -> list[Case]:
+    return ran_out(Place(curves, finding, ()))
+
+
+def _of_labels(curves: Curves, finding: Finding) -> list[Case]:
+    """One batch, or what makes the labels of all of them."""
+    steps = curves.points("data/labels_moved")[1]
+    place = Place(curves, finding, ())
+    return [labels_masked(place) if sum(map(bool, steps)) >= _MANY_BATCHES else special_batch(place)]
+
+
 def _of_the_rate(curves: Curves, finding: Finding) -> list[Case]:
     place = Place(curves, finding, ())
     return [lr_change(place), noisy_rate(place), optimizer_state_lost(place)]
@@ -135,5 +150,7 @@ _JUDGES = {
     "throughput_drop": _of_a_slowdown,
     "low_gpu_use": _of_a_slowdown,
     "vram_growth": _of_memory,
+    "oom": _of_memory_that_ran_out,
+    "labels_moved": _of_labels,
     "lr_anomaly": _of_the_rate,
 }

@@ -1,36 +1,37 @@
 """A batch that is unlike the run's other batches."""
 
+from ... import texts
 from .evidence import DECISIVE, FAIR, NOTED, STRONG, WEAK, Case
 from .ordinary import short
 from .place import Place
 from .sampled import about_samples
 
-#: column -> what it is in words, does a high value count, does a low one
+#: column -> does a high value count, does a low one; what it is in words stands in the texts under its name
 _COLUMNS = {
-    "data/max_length": ("longest conversation, tokens", True, False),
-    "data/tokens": ("tokens of the batch", True, False),
-    "data/supervised_ratio": ("share of tokens with a label", True, True),
-    "data/min_supervised_ratio": ("smallest share of labels in a conversation", False, True),
-    "data/supervised_tokens": ("tokens with a label", True, True),
-    "data/padding_ratio": ("share of padding", True, False),
-    "data/truncated_ratio": ("share of truncated conversations", True, False),
-    "data/fully_masked": ("conversations without any label", True, False),
+    "data/max_length": (True, False),
+    "data/tokens": (True, False),
+    "data/supervised_ratio": (True, True),
+    "data/min_supervised_ratio": (False, True),
+    "data/supervised_tokens": (True, True),
+    "data/padding_ratio": (True, False),
+    "data/truncated_ratio": (True, False),
+    "data/fully_masked": (True, False),
 }
 
 
 def special_batch(place: Place) -> Case:
     """The batch: its labels, lengths, mask against all batches before; and whether the loss came back at once."""
-    case = Case("special_batch", f"llamafactory-obs replay {place.dir} --step {place.step}")
+    case = Case("special_batch", texts.text("causes.replay", dir=place.dir, step=place.step))
     moved = place.at("data/labels_moved")
     if moved:
-        case.supports(DECISIVE, f"{moved:.0f} labels of step {place.step} are not the token at their own position.")
+        case.supports(DECISIVE, texts.text("causes.labels_moved", moved=moved, step=place.step))
     elif moved is not None:
-        case.against(NOTED, "All labels are the tokens at their own positions.")
+        case.against(NOTED, texts.text("causes.labels_in_place"))
     stands_out = about_columns(place, case)
-    about_samples(place, case)
+    about_samples(place, case, other_labels=bool(moved))
     _how_it_went_on(place, case, stands_out or bool(moved))
     if not any(place.curves.has(name) for name in _COLUMNS):
-        case.lacks("`label_mask` (lengths and share of labels of each batch)")
+        case.lacks(texts.text("causes.lacks.label_mask"))
     return case
 
 
@@ -41,28 +42,31 @@ def about_columns(place: Place, case: Case) -> bool:
         Does any of them stand out?
     """
     found, seen = [], False
-    for name, (words, high, low) in _COLUMNS.items():
+    for name, (high, low) in _COLUMNS.items():
         past, value = place.past(name), place.at(name)
         if past is None or value is None:
             continue
         seen = True
         if name == "data/supervised_tokens" and value == 0 and min(past.values) > 0:
-            found.append((DECISIVE, "No token of the batch has a label: there is nothing to learn from, or 0/0."))
+            found.append((DECISIVE, texts.text("causes.batch.no_label")))
             continue
         weight = past.weight(value, high=high, low=low)
         if weight:
-            text = (
-                f"{words} {short(value)}: the {len(past.values)} batches before had {short(past.median)} at the median,"
+            words = texts.text(f"causes.column.{name}")
+            text = texts.text(
+                "causes.batch.past", words=words, value=short(value), count=len(past.values), median=short(past.median)
             )
-            text += f" {short(min(past.values))} to {short(max(past.values))} (robust z {past.z(value):.1f})."
+            text += texts.text(
+                "causes.batch.range", low=short(min(past.values)), high=short(max(past.values)), z=past.z(value)
+            )
             found.append((weight, text))
     for place_of, (weight, text) in enumerate(sorted(found, key=lambda item: -item[0])):
         case.supports(weight if place_of == 0 else min(weight, WEAK), text[0].upper() + text[1:])
     if seen and not found:  # a batch can be bad in what it says
-        case.against(WEAK, f"Lengths, padding and mask of step {place.step} are ordinary for this run.")
+        case.against(WEAK, texts.text("causes.batch.ordinary", step=place.step))
     samples, past = place.at("data/samples"), place.past("data/samples")
     if past is not None and samples is not None and samples <= 0.75 * past.median:
-        case.against(FAIR, f"The step held {short(samples)} samples, not {short(past.median)}: a smaller window.")
+        case.against(FAIR, texts.text("causes.batch.smaller", samples=short(samples), usual=short(past.median)))
     return bool(found)
 
 
@@ -73,13 +77,13 @@ def _how_it_went_on(place: Place, case: Case, stands_out: bool) -> None:
     between): what was out of order came with the batch. A long rise can be the damage that one batch did.
     """
     if place.curves.logging_steps != 1:
-        case.lacks("`logging_steps: 1` (one row a step)")
+        case.lacks(texts.text("causes.lacks.logging_steps"))
         return
     rows = len(place.raised)
     if rows >= 8:
-        case.against(WEAK if stands_out else FAIR, f"{rows} rows are raised: that is more than one batch.")
+        case.against(WEAK if stands_out else FAIR, texts.text("causes.batch.many_rows", rows=rows))
     elif rows == 1 and place.came_back and place.series == "train/loss":
-        text = f"The loss was up on step {place.step} alone and back on the next: the weights were sound, so it came"
-        case.supports(STRONG, text + " with the batch.")
+        text = texts.text("causes.batch.one_step", step=place.step)
+        case.supports(STRONG, text + texts.text("causes.batch.with_the_batch"))
     elif rows == 1 and place.came_back:
-        case.supports(FAIR, f"The gradient norm was up on step {place.step} alone.")
+        case.supports(FAIR, texts.text("causes.batch.norm_one_step", step=place.step))

@@ -2,6 +2,8 @@
 
 import math
 
+from ...texts import text
+from ...texts.findings import told
 from .evidence import DECISIVE, FAIR, STRONG, WEAK, Case
 from .ordinary import short
 from .place import Place
@@ -11,11 +13,11 @@ def accumulation_boundary(place: Place) -> Case:
     """The last step of an epoch has fewer micro-batches, or its loss is divided by another number."""
     case = Case(
         "accumulation_boundary",
-        "Make the epoch a multiple of the batch (max_samples, dataloader_drop_last), or train without accumulation.",
+        text("causes.borders.next_accumulation"),
     )
     accumulation = _setting(place, "gradient_accumulation_steps", "gradient_accumulation")
     for event in place.events("normaliser not constant", before=5, after=1)[:1]:
-        case.supports(DECISIVE, event["text"])
+        case.supports(DECISIVE, told(event["title"], event["step"], event["text"], event.get("evidence") or {}))
     if accumulation == 1:
         case.against(STRONG, "gradient_accumulation_steps is 1: each step is one batch.")
     elif accumulation is None:
@@ -25,25 +27,28 @@ def accumulation_boundary(place: Place) -> Case:
         past, value = place.past(name), place.at(name)
         if past is not None and value is not None and value <= 0.75 * past.median and past.share_below(value) <= 0.1:
             smaller = True
-            case.supports(STRONG, f"The step held {short(value)} {name.partition('/')[2]}, not {short(past.median)}.")
+            case.supports(
+                STRONG,
+                text("causes.borders.held", count=short(value), what=name.partition("/")[2], usual=short(past.median)),
+            )
             break
         if name == "data/samples" and past is not None and value is not None and value >= past.median:
-            case.against(FAIR, f"The step held {short(value)} samples, as many as usual.")
+            case.against(FAIR, text("causes.borders.as_many", count=short(value)))
     at_border, others = _border(place)
     if at_border is None:
-        case.lacks("the epoch of each row (train/epoch)")
+        case.lacks(text("causes.borders.lacks_epoch"))
     elif at_border:
         case.supports(FAIR if smaller or (accumulation or 1) > 1 else WEAK, at_border)
         if others:
             case.supports(STRONG if (accumulation or 1) > 1 else FAIR, others)
     else:
-        case.against(FAIR, f"Epoch {place.at('train/epoch'):.3f} is within an epoch, not at its end.")
+        case.against(FAIR, text("causes.borders.within", epoch=place.at("train/epoch")))
     return case
 
 
 def epoch_border(place: Place) -> Case:
     """A new epoch begins: the data is shuffled anew or comes in a fixed order, and the loss jumps with it."""
-    case = Case("epoch_border", "Look at the order of the data; fewer epochs where the loss only falls at the borders.")
+    case = Case("epoch_border", text("causes.borders.next_epoch"))
     at_border, others = _border(place)
     if at_border:
         case.supports(FAIR, at_border)
@@ -51,7 +56,7 @@ def epoch_border(place: Place) -> Case:
             case.supports(STRONG, others)
         accumulation = _setting(place, "gradient_accumulation_steps", "gradient_accumulation")
         if accumulation and accumulation > 1:
-            case.against(FAIR, "With accumulation the smaller last window is the likelier reason.")
+            case.against(FAIR, text("causes.borders.smaller_window"))
     return case
 
 
@@ -72,8 +77,8 @@ def _border(place: Place) -> tuple[str | None, str]:
     up = [place.curves.steps[row] for row in ends if _up(place, series, row) or _up(place, series, row + 1)]
     others = ""
     if ends and 2 * len(up) >= len(ends):
-        others = f"{len(up)} of the {len(ends)} other ends of an epoch were up as well (steps {_listed(up)})."
-    return f"It is at the end of an epoch ({before:.3f} to {epoch:.3f}).", others
+        others = text("causes.borders.others", up=len(up), ends=len(ends), steps=_listed(up))
+    return text("causes.borders.at_the_end", before=before, epoch=epoch), others
 
 
 def _crosses(before: float, epoch: float) -> bool:

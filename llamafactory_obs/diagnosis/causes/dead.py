@@ -2,6 +2,7 @@
 
 import math
 
+from ... import texts
 from .batch import about_columns
 from .evidence import DECISIVE, FAIR, STRONG, WEAK, Case
 from .ordinary import short
@@ -12,122 +13,134 @@ _FIRST_ROWS = 3
 
 def all_labels_masked(place: Place) -> Case:
     """No token had a label: the loss is 0/0, or 0."""
-    case = Case("all_labels_masked", "llamafactory-obs mask RUN.yaml: which tokens are in the loss.")
+    case = Case("all_labels_masked", texts.text("causes.dead.next_mask"))
     tokens, masked = place.at("data/supervised_tokens"), place.at("data/fully_masked")
     samples = place.at("data/samples")
     if tokens is None:
-        case.lacks("`label_mask` (tokens with a label in each batch)")
+        case.lacks(texts.text("causes.lacks.label_mask_tokens"))
     elif tokens == 0:
-        case.supports(DECISIVE, f"No token of step {place.step} had a label.")
+        case.supports(DECISIVE, texts.text("causes.dead.no_label", step=place.step))
     else:
-        case.against(STRONG, f"{tokens:.0f} tokens of step {place.step} had a label.")
+        case.against(STRONG, texts.text("causes.dead.labels", tokens=tokens, step=place.step))
         if masked and samples and masked >= 0.5 * samples:
-            case.supports(FAIR, f"{masked:.0f} of {samples:.0f} conversations had none.")
+            case.supports(FAIR, texts.text("causes.dead.masked", masked=masked, samples=samples))
     return case
 
 
 def broken_weights(place: Place) -> Case:
     """Weights that were not finite before this run changed them, or that the update made so."""
-    case = Case(
-        "broken_weights", f"llamafactory-obs checkpoint {place.dir}: which checkpoint is sound; load it in bf16."
-    )
-    named = place.finding.evidence.get("nonfinite_weights") or _named(place, "nonfinite_weights")
+    case = Case("broken_weights", texts.text("causes.dead.next_weights", dir=place.dir))
+    named = _evidence(place, "nonfinite_weights").get("nonfinite_weights")
     if named:
-        case.supports(STRONG, f"Weights that are not finite: {', '.join(map(str, named[:3]))}.")
+        case.supports(STRONG, texts.text("causes.dead.weights", names=", ".join(map(str, named[:3]))))
     if place.row <= 1:
-        case.supports(FAIR, "It was so from the first step on, before any update could do it.")
+        case.supports(FAIR, texts.text("causes.dead.from_the_start"))
     elif place.row > _FIRST_ROWS:
-        case.against(FAIR, f"The numbers were finite for {place.row} rows: the weights were sound at the start.")
+        case.against(FAIR, texts.text("causes.dead.finite_rows", row=place.row))
     if place.events("broken moments", before=50, after=1):
-        case.supports(FAIR, "The optimizer's moments were broken before.")
+        case.supports(FAIR, texts.text("causes.dead.moments"))
     return case
 
 
 def bad_gradient(place: Place) -> Case:
     """One layer's backward pass gave the first number that was not finite: attention backend, kernel, custom loss."""
-    case = Case("attention_or_kernel", "flash_attn: sdpa, and enable_liger_kernel: false; run the step again.")
-    named = place.finding.evidence.get("nonfinite_gradients") or _named(place, "nonfinite_gradients")
-    count = place.finding.evidence.get("gradient_count") or 0
+    case = Case("attention_or_kernel", texts.text("causes.dead.next_kernel"))
+    said = _evidence(place, "nonfinite_gradients")
+    named, count = said.get("nonfinite_gradients"), said.get("gradient_count") or 0
     if named and count and len(named) < count:
-        text = f"The first gradients that were not finite: {', '.join(map(str, named[:3]))} ({len(named)} of {count})."
+        text = texts.text("causes.dead.gradients", names=", ".join(map(str, named[:3])), bad=len(named), count=count)
         case.supports(STRONG, text)
+    course = _course(place)
+    if course is not None and course["grew"]:  # what grows ends somewhere first
+        case.against(FAIR, _grown(course))
     losses = place.near("train/loss", 1, 0)
     if losses and math.isfinite(losses[-1]) and losses[-1] != 0:
-        case.supports(WEAK, f"The loss of the step was finite ({short(losses[-1])}): it came in the backward pass.")
+        case.supports(WEAK, texts.text("causes.dead.in_backward", loss=short(losses[-1])))
     settings = place.curves.settings
     if settings.get("neat_packing") is True:
-        case.supports(FAIR, "neat_packing is on: it needs an attention backend that knows block masks.")
+        case.supports(FAIR, texts.text("causes.dead.neat_packing"))
     if not named:
-        case.lacks("`grad_norm_spike` (names the first gradient that is not finite)")
+        case.lacks(texts.text("causes.dead.lacks_gradient"))
     return case
 
 
 def bad_batch(place: Place) -> Case:
     """NaN that came in with the data of one batch."""
-    case = Case("special_batch", f"llamafactory-obs replay {place.dir} --step {place.step}")
+    case = Case("special_batch", texts.text("causes.replay", dir=place.dir, step=place.step))
     about_columns(place, case)
     moved = place.at("data/labels_moved")
     if moved:
-        case.supports(DECISIVE, f"{moved:.0f} labels of step {place.step} are not the token at their own position.")
+        case.supports(DECISIVE, texts.text("causes.labels_moved", moved=moved, step=place.step))
     if place.at("data/max_length") is None:
-        case.lacks("`label_mask` (lengths and share of labels of each batch)")
+        case.lacks(texts.text("causes.lacks.label_mask"))
     return case
 
 
 def grew_until(place: Place, case: Case) -> Case:
     """Adds to a rate that is too high: loss or norm had been growing before the first NaN."""
-    for name, words in (("train/loss", "loss"), ("train/grad_norm", "gradient norm")):
-        values = place.values(name, range(max(place.row - 40, 0), place.row))
-        if len(values) < 8:
-            continue
-        low, last = min(values), sorted(values[-3:])[1]
-        if last >= 2 * low and last - low > 0.5:
-            case.supports(STRONG, f"The {words} had grown from {short(low)} to {short(last)} before.")
-        else:
-            case.against(
-                FAIR, f"The {words} did not grow before it: {short(low)} to {short(last)} over {len(values)} rows."
-            )
-        return case
+    course = _course(place)
+    if course is not None and course["grew"]:
+        case.supports(STRONG, _grown(course))
+    elif course is not None:
+        case.against(FAIR, texts.text("causes.dead.not_grown", **{name: course[name] for name in _COURSE}))
     return case
+
+
+_COURSE = ("words", "low", "last", "rows")
+
+
+def _course(place: Place) -> dict | None:
+    """How loss, or else the norm, went over the 40 rows before; None where that is not known."""
+    for name in ("train/loss", "train/grad_norm"):
+        values = place.values(name, range(max(place.row - 40, 0), place.row))
+        if len(values) >= 8:
+            low, last = min(values), sorted(values[-3:])[1]
+            words = texts.text(f"causes.word.{name}")
+            grew = last >= 2 * low and last - low > 0.5
+            return {"words": words, "low": short(low), "last": short(last), "rows": len(values), "grew": grew}
+    return None
+
+
+def _grown(course: dict) -> str:
+    return texts.text("causes.dead.grown", **{name: course[name] for name in _COURSE[:3]})
 
 
 def memorised(place: Place) -> Case:
     """A loss of 0 that is honest: everything is known by heart, and the log rounds."""
-    case = Case("memorised", "Stop here, or train on more rows; take the checkpoint with the lowest eval loss.")
+    case = Case("memorised", texts.text("causes.dead.next_memorised"))
     values = place.values("train/loss", range(max(place.row - 20, 0), place.row))
     above = [value for value in values if value > 0]
     if above and above[-1] < 0.02:
-        case.supports(STRONG, f"The loss had come down to {short(above[-1])} before it read 0.")
+        case.supports(STRONG, texts.text("causes.dead.came_down", loss=short(above[-1])))
     elif above:
-        case.against(STRONG, f"The loss was {short(above[-1])} just before it read 0: nobody learns that fast.")
+        case.against(STRONG, texts.text("causes.dead.too_fast", loss=short(above[-1])))
     norms = place.values("train/grad_norm", range(place.row, min(place.row + 5, len(place.curves))))
     if norms and max(norms) > 0:
-        case.supports(WEAK, f"The gradient norm is finite and above 0 ({short(max(norms))}).")
+        case.supports(WEAK, texts.text("causes.dead.norm_finite", norm=short(max(norms))))
     return case
 
 
 def filtered_nan(place: Place) -> Case:
     """A loss of 0 that stands for NaN: `logging_nan_inf_filter` replaces it."""
-    case = Case(
-        "nan_behind_zero", "Stop; resume from the last checkpoint with finite weights; logging_nan_inf_filter: false."
-    )
+    case = Case("nan_behind_zero", texts.text("causes.dead.next_zero"))
     norms = [place.at("train/grad_norm", row) for row in range(place.row, min(place.row + 5, len(place.curves)))]
     known = [value for value in norms if value is not None]
     if any(not math.isfinite(value) for value in known):
-        case.supports(DECISIVE, "The gradient norm is not finite on the rows that read 0.")
+        case.supports(DECISIVE, texts.text("causes.dead.norm_bad"))
     elif known:
-        case.against(STRONG, "The gradient norm is finite on the rows that read 0.")
+        case.against(STRONG, texts.text("causes.dead.norm_good"))
     else:
-        case.lacks("the gradient norm (trainer_log.jsonl has none; trainer_state.json and our record do)")
+        case.lacks(texts.text("causes.dead.lacks_norm"))
     before = place.values("train/loss", range(max(place.row - 5, 0), place.row))
     if before and before[-1] > 0.1:
-        case.supports(STRONG, f"The loss read {short(before[-1])} on the row before and exactly 0 from then on.")
+        case.supports(STRONG, texts.text("causes.dead.read", loss=short(before[-1])))
     return case
 
 
-def _named(place: Place, key: str) -> list:
-    for event in place.curves.events:
-        named = (event.get("evidence") or {}).get(key)
-        if named and abs(event.get("step", -9) - place.step) <= 3:
-            return named
-    return []
+def _evidence(place: Place, key: str) -> dict:
+    """The evidence that names something under `key`: the finding's own, else that of the first alert near it."""
+    near = [event for event in place.curves.events if abs(event.get("step", -9) - place.step) <= 3]
+    for evidence in (place.finding.evidence, *(event.get("evidence") or {} for event in near)):
+        if evidence.get(key):
+            return evidence
+    return {}

@@ -7,6 +7,8 @@ A sentence against a candidate takes its share off what speaks for it.
 
 from dataclasses import dataclass, field
 
+from ...texts import text
+from ...texts.findings import told
 from ..result import Cause
 
 DECISIVE = 0.9
@@ -72,15 +74,21 @@ def rank(cases: list[Case]) -> list[Cause]:
     missing = list(dict.fromkeys(what for case in [*named, *cases] for what in case.missing))
     missing.sort(key=lambda what: "run.json" in what)  # the batches say more than the size of the model
     best = named[0].score if named else 0.0
-    weak = (
-        f"The best candidate, {named[0].name}, has {best:.2f}." if named else "Nothing out of the ordinary was logged."
-    )
+    weak = text("causes.unknown.best", name=named[0].name, best=best) if named else text("causes.unknown.nothing")
     unknown = Cause(
         "unknown",
         round(1 - best, 3),
-        [f"Not enough evidence: no candidate reaches {STANDS_OUT}. {weak}"],
+        [text("causes.unknown.says", stands_out=STANDS_OUT, weak=weak)],
         [],
         missing,
-        f"Log next time: {'; '.join(missing[:3])}." if missing else "Repeat the run from the checkpoint before it.",
+        text("causes.unknown.log", what=text("causes.unknown.and").join(missing[:3]))
+        if missing
+        else text("causes.unknown.repeat"),
     )
     return [unknown, *found]
+
+
+def quoted(event: dict) -> str:
+    """What a recorded event says, as a sentence of evidence."""
+    said = told(event["title"], event["step"], event["text"], event.get("evidence") or {})
+    return text("causes.event", step=event["step"], said=said)

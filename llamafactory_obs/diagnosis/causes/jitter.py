@@ -1,5 +1,6 @@
 """A loss that jumps about while it falls: too high a rate, or batches that differ too much."""
 
+from ... import texts
 from .evidence import FAIR, STRONG, WEAK, Case
 from .ordinary import Ordinary, middle, short
 from .place import Place
@@ -20,18 +21,18 @@ def small_batches(place: Place) -> Case:
     The standard error of a mean over n labels falls with the root of n; under about 1,000 labels the
     noise of a batch is that of a few conversations.
     """
-    case = Case("small_batches", "Raise gradient_accumulation_steps (or the batch), four times as a start.")
+    case = Case("small_batches", texts.text("causes.jitter.next"))
     labels = place.values("data/supervised_tokens", range(len(place.curves)))
     if not labels:
-        case.lacks("`label_mask` (tokens with a label in each batch)")
+        case.lacks(texts.text("causes.jitter.lacks_labels"))
         return case
     usual = middle(labels)
     if usual < 1000:
-        case.supports(FAIR, f"A batch has {short(usual)} labels at the median: few enough to be noisy.")
+        case.supports(FAIR, texts.text("causes.jitter.few", count=short(usual)))
     else:
-        case.against(WEAK, f"A batch has {short(usual)} labels at the median.")
+        case.against(WEAK, texts.text("causes.jitter.usual", count=short(usual)))
     past = Ordinary.of(labels)
     if past is not None and past.spread > 0.5 * past.median:
-        text = f"Batches differ: {short(min(labels))} to {short(max(labels))} labels."
+        text = texts.text("causes.jitter.differ", low=short(min(labels)), high=short(max(labels)))
         case.supports(STRONG if past.spread > past.median else FAIR, text)
     return case

@@ -1,29 +1,30 @@
 """Ranks that are out of step, or one of which had a bad batch."""
 
+from ... import texts
 from ...record.reader import read_rows
 from ...record.schema import RANKS
-from .evidence import DECISIVE, FAIR, STRONG, Case
+from .evidence import DECISIVE, FAIR, STRONG, Case, quoted
 from .ordinary import middle, short
 from .place import Place
 
 
 def ranks(place: Place) -> Case:
     """Weights or gradients that differ between ranks."""
-    case = Case("ranks", "Stop; look for a rank with other code, data, seed or a callback of its own.")
+    case = Case("ranks", texts.text("causes.ranks.next"))
     world = (place.curves.run.get("world") or {}).get("world_size")
     if world == 1:
         return case
     apart = place.events("desync", before=200, after=2)
     if apart:
         weight = DECISIVE if place.step - apart[0]["step"] <= 50 else FAIR
-        case.supports(weight, f"Step {apart[0]['step']}: {apart[0]['text']}")
+        case.supports(weight, quoted(apart[0]))
     elif world is not None and place.curves.source == "obs":
         if (place.curves.columns.get("ranks/weights_checksum")) is not None:
-            case.against(STRONG, "The weights' checksum was the same on all ranks.")
+            case.against(STRONG, texts.text("causes.ranks.same"))
         else:
-            case.lacks("`ranks` (are weights and gradients the same on all ranks?)")
+            case.lacks(texts.text("causes.ranks.lacks"))
     if place.events("straggler", before=50, after=2):
-        case.supports(FAIR, "One rank was slower than the others (event of `ranks`).")
+        case.supports(FAIR, texts.text("causes.ranks.slower"))
     return case
 
 
@@ -39,6 +40,6 @@ def one_rank_alone(place: Place, case: Case) -> None:
     rest = middle(sorted(losses)[:-1])
     if max(losses) > 1.5 * rest and max(losses) - rest > 0.3:
         rank = (here[-1] or []).index(max(losses))
-        text = f"Rank {rank} alone had a loss of {short(max(losses))}, the others {short(rest)}: its own batch."
+        text = texts.text("causes.ranks.alone", rank=rank, loss=short(max(losses)), others=short(rest))
         case.supports(STRONG, text)
         case.next = case.next.replace(f"--step {place.step}", f"--step {place.step} --rank {rank}")

@@ -1,28 +1,32 @@
 """The optimizer's own state: moments that are broken or out of date, an update out of proportion."""
 
-from .evidence import DECISIVE, FAIR, STRONG, Case
+from ... import texts
+from .evidence import DECISIVE, FAIR, STRONG, Case, quoted
 from .ordinary import middle, short
 from .place import Place
 
 
 def optimizer_moments(place: Place) -> Case:
     """The update was out of proportion to the gradient."""
-    case = Case("optimizer_moments", "A smaller adam_beta2 (0.95) and max_grad_norm 1.0; resume from before it.")
+    case = Case("optimizer_moments", texts.text("causes.moments.next"))
     for title in ("broken moments", "vanished moments"):
         for event in place.events(title, before=100, after=1)[:1]:
-            case.supports(DECISIVE if title == "broken moments" else FAIR, f"Step {event['step']}: {event['text']}")
-    for name, words in (("train/update_ratio", "The update"), ("train/adam_step_max", "Adam's largest step")):
+            case.supports(DECISIVE if title == "broken moments" else FAIR, quoted(event))
+    for name in ("train/update_ratio", "train/adam_step_max"):
         past, near = place.past(name), place.near(name, 1, 1)
         if past is not None and near:
             value = max(near)
             weight = past.weight(value, low=False)
+            words = texts.text(f"causes.word.{name}")
             if weight:
-                text = f"{words} was {short(value)}, {short(past.median)} at the median before (z {past.z(value):.1f})."
+                text = texts.text(
+                    "causes.moments.was", words=words, value=short(value), usual=short(past.median), z=past.z(value)
+                )
                 case.supports(weight, text)
             else:
-                case.against(FAIR, f"{words} was ordinary: {short(value)}.")
+                case.against(FAIR, texts.text("causes.moments.ordinary", words=words, value=short(value)))
         elif name == "train/update_ratio":
-            case.lacks("`optimizer: {every: 1}` (update ratio and moments of each step)")
+            case.lacks(texts.text("causes.moments.lacks"))
     _quiet_before(place, case)
     return case
 
@@ -38,5 +42,5 @@ def _quiet_before(place: Place, case: Case) -> None:
         return
     ratio = middle(late) / max(middle(earlier), 1e-12)
     if ratio <= 0.3:
-        text = f"The gradient norm had been quiet for 16 rows, {ratio:.2g} of what it was before"
-        case.supports(STRONG if ratio <= 0.1 else FAIR, f"{text}: the second moments had become small.")
+        text = texts.text("causes.moments.quiet", ratio=ratio)
+        case.supports(STRONG if ratio <= 0.1 else FAIR, texts.text("causes.moments.small", text=text))

@@ -2,6 +2,7 @@
 
 import math
 
+from ... import texts
 from .evidence import DECISIVE, FAIR, STRONG, WEAK, Case
 from .ordinary import short
 from .place import Place
@@ -9,24 +10,24 @@ from .place import Place
 
 def overflow(place: Place) -> Case:
     """fp16 gradients or activations went beyond 65,504."""
-    case = Case("overflow", "bf16: true, fp16: false (where the card has it); else a lower learning rate.")
+    case = Case("overflow", texts.text("causes.precision.next"))
     if place.events("loss scale collapses", before=20, after=5):
-        case.supports(DECISIVE, "The loss scale collapsed (event of `optimizer`).")
+        case.supports(DECISIVE, texts.text("causes.precision.collapsed"))
     _scale(place, case)
     skipped = place.near("train/step_skipped", 3, 3)
     if any(value > 0 for value in skipped):
-        case.supports(STRONG, "The GradScaler skipped an update here: its gradients were not finite.")
+        case.supports(STRONG, texts.text("causes.precision.skipped"))
     _infinite(place, case)
     compute = precision_of(place)
     if compute == "fp16":
-        case.supports(WEAK, "The run computes in fp16, whose largest number is 65,504.")
+        case.supports(WEAK, texts.text("causes.precision.fp16"))
     elif compute is not None:
         weight = FAIR if any(not math.isfinite(value) for value in place.near("train/grad_norm", 2, 2)) else STRONG
-        case.against(weight, f"The run computes in {compute}, whose largest number is 3.4e38: no loss scale.")
+        case.against(weight, texts.text("causes.precision.other", compute=compute))
     else:
-        case.lacks("the precision (`run.json`, which any of our callbacks writes)")
+        case.lacks(texts.text("causes.precision.lacks"))
     if not skipped and not place.curves.has("train/loss_scale") and compute == "fp16":
-        case.lacks("`optimizer` (loss scale of each step)")
+        case.lacks(texts.text("causes.precision.lacks_scale"))
     return case
 
 
@@ -45,18 +46,19 @@ def _scale(place: Place, case: Case) -> None:
     scales = place.near("train/loss_scale", 4, 2)
     if len(scales) >= 2 and min(scales) < max(scales) and scales[-1] < scales[0]:
         halved = round(math.log2(max(scales) / max(min(scales), 1e-12)))
-        text = f"The loss scale fell from {short(max(scales))} to {short(min(scales))} here ({halved} halvings)."
+        text = texts.text("causes.precision.fell", before=short(max(scales)), after=short(min(scales)), halved=halved)
         case.supports(STRONG if halved >= 2 else FAIR, text)
     elif scales and len(set(scales)) == 1:
-        case.against(FAIR, f"The loss scale stayed at {short(scales[0])}.")
+        case.against(FAIR, texts.text("causes.precision.stayed", scale=short(scales[0])))
 
 
 def _infinite(place: Place, case: Case) -> None:
     """Infinity comes before NaN where a number grew too large; NaN without it has another source (0/0, bad input)."""
-    for name, words in (("train/grad_norm", "gradient norm"), ("train/loss", "loss")):
+    for name in ("train/grad_norm", "train/loss"):
         near = place.near(name, 2, 3)
         infinite = next((i for i, value in enumerate(near) if math.isinf(value)), None)
         nan = next((i for i, value in enumerate(near) if math.isnan(value)), None)
         if infinite is not None and (nan is None or infinite <= nan):
-            case.supports(FAIR, f"The {words} was infinite before anything was NaN: a number that grew too large.")
+            words = texts.text(f"causes.word.{name}")
+            case.supports(FAIR, texts.text("causes.precision.infinite", words=words))
             return

@@ -2,10 +2,11 @@
 
 import math
 
-from .evidence import DECISIVE, FAIR, STRONG, WEAK, Case
+from ... import texts
+from .evidence import DECISIVE, FAIR, STRONG, WEAK, Case, quoted
 from .ordinary import short
 from .place import Place
-from .updates import LACKING, update_ratios
+from .updates import update_ratios
 
 _NEAR = 10  # rows between a change of the rate and what it does
 _JUMP = 1.5
@@ -15,53 +16,55 @@ _UNPLANNED = ("rate set from outside", "unexplained jump")
 
 def lr_change(place: Place) -> Case:
     """The rate changed its course shortly before: by hand, by a callback, by a schedule's jump."""
-    case = Case("lr_change", "Take the change of the rate back, and resume from a checkpoint before it.")
+    case = Case("lr_change", texts.text("causes.rate.next_change"))
     if not place.curves.has("train/lr"):
-        case.lacks("the learning rate of each step (train/lr)")
+        case.lacks(texts.text("causes.rate.lacks"))
         return case
     resumed = place.resume(_NEAR)
     hand = place.events("scaled", before=_NEAR)[:1]
     for event in hand:
-        case.supports(DECISIVE, f"Step {event['step']}: {event['text']}")
+        case.supports(DECISIVE, quoted(event))
     scale, before = place.at("train/lr_scale") or 1.0, place.at("train/lr_scale", max(place.row - _NEAR, 0)) or 1.0
     if scale != before and not hand:
-        case.supports(DECISIVE, f"`control` scaled the rate, from {short(before)} to {short(scale)} of the schedule.")
+        case.supports(DECISIVE, texts.text("causes.rate.scaled", before=short(before), scale=short(scale)))
     for event in place.events(*_UNPLANNED, before=_NEAR)[:1]:
-        case.supports(STRONG, f"Step {event['step']}: {event['text']}")
+        case.supports(STRONG, quoted(event))
     jump = _jump(place)
     if jump is not None:
         row, ratio = jump
         before, after = place.at("train/lr", row - 1), place.at("train/lr", row)
         away = place.row - row
-        sentence = f"The rate went from {short(before)} to {short(after)} ({ratio:.3g} times) at step"
-        sentence += f" {place.curves.steps[row]}" + (f", {away} row{'s' * (away > 1)} before." if away else ".")
+        sentence = texts.text("causes.rate.went", before=short(before), after=short(after), ratio=ratio)
+        sentence += texts.text("causes.rate.at", step=place.curves.steps[row]) + (
+            texts.text("causes.rate.rows_before", away=away, s="s" * (away > 1)) if away else "."
+        )
         case.supports(DECISIVE if ratio >= 3 and away <= 5 else STRONG, sentence)
     elif not hand and scale == before:
-        case.against(STRONG, f"The rate did not jump in the {_NEAR} rows before: {_course(place)}.")
+        case.against(STRONG, texts.text("causes.rate.no_jump", near=_NEAR, course=_course(place)))
     if resumed is not None:
-        text = f"Training resumed at step {place.curves.steps[resumed.row]}: a jump there comes from the resume."
+        text = texts.text("causes.rate.resumed", step=place.curves.steps[resumed.row])
         case.against(STRONG, text)
     return case
 
 
 def lr_too_high(place: Place) -> Case:
     """The rate is more than this model stands: updates too large, the loss turns where the rate grows."""
-    case = Case("lr_too_high", "Halve learning_rate (or more), and resume from a checkpoint before the rise.")
+    case = Case("lr_too_high", texts.text("causes.rate.next_high"))
     against_the_size(place, case)
     updates(place, case, range(max(place.row - 100, 0), place.row + 11))
     if not place.curves.has("train/lr"):
-        case.lacks("the learning rate of each step (train/lr)")
+        case.lacks(texts.text("causes.rate.lacks"))
         return case
     rates = place.values("train/lr", range(max(place.row - _NEAR, 0), place.row + 1))
     peak = max(place.values("train/lr", range(place.row + 1)), default=0.0)
     rate = rates[-1] if rates else 0.0
     if len(rates) > 2 and rates[-1] > rates[0] * 1.05:
-        text = f"The loss turned while the rate rose, from {short(rates[0])} to {short(rate)} over {len(rates)} rows."
+        text = texts.text("causes.rate.turned", first=short(rates[0]), last=short(rate), rows=len(rates))
         case.supports(FAIR, text)
     elif peak and rate >= 0.9 * peak:
-        case.supports(WEAK, f"The rate {short(rate)} is at its highest here.")
+        case.supports(WEAK, texts.text("causes.rate.highest", rate=short(rate)))
     elif peak and rate < 0.5 * peak:
-        case.against(FAIR, f"The rate had been {short(peak)} before, without harm; here it is {short(rate)}.")
+        case.against(FAIR, texts.text("causes.rate.had_been", peak=short(peak), rate=short(rate)))
     _how_it_went_on(place, case)
     return case
 
@@ -82,7 +85,7 @@ def _jump(place: Place) -> tuple[int, float] | None:
 
 def _course(place: Place) -> str:
     first, last = place.at("train/lr", max(place.row - _NEAR, 0)), place.at("train/lr")
-    return f"{short(first)} to {short(last)}"
+    return texts.text("causes.rate.course", first=short(first), last=short(last))
 
 
 def size_rule(place: Place) -> tuple[float, float, str] | None:
@@ -98,18 +101,18 @@ def size_rule(place: Place) -> tuple[float, float, str] | None:
         return None
     adapter = parameters.get("trainable", size) < 0.5 * size
     usual = max(0.003239 - 0.0001395 * math.log(size), 1e-5) * (10 if adapter else 1)
-    return max(rates), usual, f"{'an adapter on' if adapter else 'a model of'} {size:,} parameters"
+    return max(rates), usual, texts.text("causes.rate.adapter" if adapter else "causes.rate.model", size=size)
 
 
 def against_the_size(place: Place, case: Case) -> None:
     """The peak rate against the rule, from 3 times on: runs at twice the rule are common."""
     known = size_rule(place)
     if known is None:
-        case.lacks("the number of parameters (`run.json`, which any of our callbacks writes)")
+        case.lacks(texts.text("causes.rate.lacks_size"))
         return
     peak, usual, model = known
-    text = f"The rate reached {short(peak)}: {peak / usual:.3g} times the usual {short(usual)} for {model}"
-    text += " (Kaplan et al. 2020)."
+    text = texts.text("causes.rate.reached", peak=short(peak), ratio=peak / usual, usual=short(usual), model=model)
+    text += texts.text("causes.rate.rule")
     if peak >= 3 * usual:
         case.supports(STRONG if peak >= 10 * usual else FAIR, text)
     elif peak <= usual:
@@ -126,33 +129,31 @@ def updates(place: Place, case: Case, rows: range) -> None:
     first, last = steps[rows.start], steps[min(rows.stop, len(steps)) - 1]
     found = [(step, ratio) for step, ratio in update_ratios(place) if first <= step <= last]
     if not found:
-        case.lacks(LACKING)
+        case.lacks(texts.text("causes.lacks.optimizer"))
         return
     step, ratio = max(found, key=lambda one: one[1])
     if ratio >= 0.02:
-        text = f"The update of step {step} changed the weights by {ratio:.1%} of their norm; about 0.1% is usual."
+        text = texts.text("causes.rate.update", step=step, ratio=ratio)
         case.supports(STRONG if ratio >= 0.04 else FAIR, text)
     elif ratio <= 0.003:
-        case.against(WEAK, f"The updates are small: {ratio:.2%} of the weights' norm at most.")
+        case.against(WEAK, texts.text("causes.rate.small", ratio=ratio))
 
 
 def _how_it_went_on(place: Place, case: Case) -> None:
     if place.series != "train/loss":
         return
     if len(place.earlier) >= 2:  # Cohen et al. 2021, arXiv 2103.00065
-        text = (
-            f"The loss had risen and come back {len(place.earlier)} times before: the rate is at the edge of stability."
-        )
+        text = texts.text("causes.rate.edge", times=len(place.earlier))
         case.supports(FAIR, text)
     steps = len(place.raised)
     if steps >= 8 or not place.came_back:
-        text = "has not come back" if not place.came_back else f"was up for {steps} rows"
-        case.supports(FAIR, f"The loss {text}: the updates themselves damaged the weights.")
+        text = texts.text("causes.rate.not_back") if not place.came_back else texts.text("causes.rate.up", steps=steps)
+        case.supports(FAIR, texts.text("causes.rate.damaged", text=text))
     elif steps == 1 and place.curves.logging_steps == 1:
-        case.against(FAIR, "The loss was back on the very next step, so the weights were sound.")
+        case.against(FAIR, texts.text("causes.rate.back"))
     earlier = place.values("train/grad_norm", range(max(place.row - 64, 0), max(place.row - 8, 0)))
     late = place.values("train/grad_norm", range(max(place.row - 8, 0), place.row))
     if len(earlier) >= 12 and len(late) >= 4:
         grown = sorted(late)[len(late) // 2] / max(sorted(earlier)[len(earlier) // 2], 1e-12)
         if grown >= 2:
-            case.supports(FAIR, f"The gradient norm had grown {grown:.2g} times over the 8 rows before.")
+            case.supports(FAIR, texts.text("causes.rate.grown", grown=grown))

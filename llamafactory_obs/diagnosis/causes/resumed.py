@@ -1,16 +1,21 @@
-"""A resume that did not bring everything back: the optimizer's state, or the order of the data."""
+"""A resume that did not bring everything back: the optimizer's state, or the order of the data.
 
-import math
+What can be seen of it is what `continuity` says; here it is weighed as the cause of something else.
+"""
+
 from pathlib import Path
 
+from ...continuity.offline import verdict_at
+from ...continuity.said import CLOSE, DIFFERS, EQUAL, GOES_ON, Continuity, Said
 from ...logs.curves import Break
-from ...record.reader import read_rows
-from ...record.samples import sample_files
-from .evidence import DECISIVE, FAIR, STRONG, WEAK, Case
-from .ordinary import middle, short
+from ...texts import text
+from .evidence import DECISIVE, FAIR, STRONG, WEAK, Case, quoted
+from .ordinary import short
 from .place import Place
 
 _NEAR = 12  # rows after a resume in which a fault is put down to it
+#: steps made twice from which on their loss says whether the state was the same
+_ENOUGH = 8
 #: what holds an optimizer's state: plain, FSDP, DeepSpeed (see `checkpoint/resume_state.py`)
 _STATES = ("optimizer.pt", "optimizer.bin", "optimizer_*", "global_step*", "latest")
 
@@ -22,44 +27,43 @@ def optimizer_state_lost(place: Place) -> Case:
     if resumed is None:
         return case
     step = place.curves.steps[resumed.row]
-    case.next = (
-        f"Resume from a checkpoint that has optimizer.pt and scheduler.pt (llamafactory-obs checkpoint {place.dir})."
-    )
-    case.supports(WEAK, f"Training resumed at step {step}, {place.row - resumed.row} rows before.")
+    case.next = text("continuity.cause.next_state", dir=place.dir)
+    case.supports(WEAK, text("continuity.cause.resumed", step=step, rows=place.row - resumed.row))
     fresh = [e for e in place.curves.events if e.get("title") == "optimizer state fresh" and abs(e["step"] - step) <= 2]
     if fresh:
-        case.supports(DECISIVE, fresh[-1]["text"])
+        case.supports(DECISIVE, quoted(fresh[-1]))
     elif place.curves.source == "obs" and "optimizer" in _callbacks(place, step):
-        case.against(STRONG, "`optimizer` was on and saw moments that go on.")
+        case.against(STRONG, text("continuity.cause.moments_go_on"))
     else:
-        case.lacks("`optimizer` (says whether the moments came back)")
-    _rate(place, resumed, case)
+        case.lacks(text("continuity.cause.lacks_optimizer"))
+    said = verdict_at(place.curves, resumed)
+    if said is not None:
+        _state(said, case, is_told=bool(fresh))
+        _rate(place, resumed, said, case)
+        _loss_again(said, case)
     _moments(place, resumed, case)
     _checkpoint(place, step - 1, case)
-    _overlaps(place, resumed, case)
     return case
 
 
 def data_order_lost(place: Place) -> Case:
     """Other rows after a resume than the run would have had: begun again, or in another order."""
-    case = Case("data_order_lost", "Resume with the same seed, data and batch size, and without ignore_data_skip.")
+    case = Case("data_order_lost", text("continuity.cause.next_data"))
     resumed = _resume(place)
-    if resumed is None:
+    said = verdict_at(place.curves, resumed) if resumed is not None else None
+    if said is None:
         return case
-    before, after = _epoch(place, resumed.row - 1), _epoch(place, resumed.row)
-    overlap = place.curves.steps[resumed.row] <= place.curves.steps[max(resumed.row - 1, 0)]
-    if before is not None and after is not None and not overlap:
-        if after < before:
-            case.supports(STRONG, f"The epoch fell from {before:.3f} to {after:.3f} although the step went on.")
-        else:
-            case.against(WEAK, f"The epoch went on, from {before:.3f} to {after:.3f}.")
-    same, other = _rows_again(place)
-    if other:
-        case.supports(DECISIVE, f"{other} of {same + other} steps that were made twice had other rows the second time.")
-    elif same:
-        case.against(DECISIVE, f"All {same} steps that were made twice had the same rows again.")
+    epoch, samples = said.columns["epoch"], said.columns["samples"]
+    if epoch.status == DIFFERS:
+        case.supports(STRONG, _sentence(epoch.told))
+    elif epoch.status in (EQUAL, GOES_ON):
+        case.against(WEAK, _sentence(epoch.told))
+    if samples.status == DIFFERS:
+        case.supports(DECISIVE, _sentence(samples.told))
+    elif samples.status in (EQUAL, GOES_ON):
+        case.against(DECISIVE, _sentence(samples.told))
     else:
-        case.lacks("`samples` (which rows came after the resume)")
+        case.lacks(text("continuity.cause.lacks_samples"))
     return case
 
 
@@ -70,24 +74,44 @@ def _resume(place: Place) -> Break | None:
     return place.resume(_NEAR)
 
 
-def _rate(place: Place, resumed: Break, case: Case) -> None:
-    """The schedule's course over the resume: a step of it changes the rate by no more than the steps before.
+def _state(said: Continuity, case: Case, is_told: bool) -> None:
+    """What was not restored, by the record of the start itself or by the marks in the numbers."""
+    for one in said.not_restored:
+        if one.part == "optimizer" and one.by != "folder" and not (is_told and one.by == "trainer"):
+            weight = STRONG if one.by == "numbers" else DECISIVE
+            told = one.why if isinstance(one.why, Said) else Said("lacks.optimizer", {"why": one.why})
+            case.supports(weight, _sentence(told))
+
+
+def _rate(place: Place, resumed: Break, said: Continuity, case: Case) -> None:
+    """The schedule's course over the resume.
 
     A schedule that begins anew may have a first rate of 0, as the old one had at its end: so the next rows count too.
     """
-    row = resumed.row
-    earlier, before, after = (place.at("train/lr", row - back) for back in (2, 1, 0))
-    before = resumed.evidence.get("lr_at_this_step", before)  # what an older start had at the same step
-    if before is None or after is None:
+    rate = said.columns["learning_rate"]
+    if rate.status == DIFFERS:
+        case.supports(STRONG, _sentence(rate.told))
         return
-    change, usual = abs(after - before), abs(before - earlier) if earlier is not None else 0.0
-    soon = max(place.values("train/lr", range(row, min(row + 3, len(place.curves)))), default=after)
-    if change > 0.1 * max(before, after) and change > 5 * usual:
-        case.supports(STRONG, f"The rate jumped from {short(before)} to {short(after)}: the schedule began anew.")
-    elif earlier is not None and before <= earlier and soon > 2 * max(before, earlier):
-        case.supports(STRONG, f"The rate fell to {short(before)} and is {short(soon)} soon after: a new schedule.")
-    else:
-        case.against(FAIR, f"The rate went on, from {short(before)} to {short(after)}.")
+    row = resumed.row
+    earlier, before = (place.at("train/lr", row - back) for back in (2, 1))
+    soon = max(place.values("train/lr", range(row, min(row + 3, len(place.curves)))), default=0.0)
+    falls = earlier is not None and before is not None and before <= earlier
+    if falls and soon > 2 * max(before, earlier):
+        told = text("continuity.cause.rate_anew", before=short(before), soon=short(soon))
+        case.supports(STRONG, told)
+    elif rate.status in (EQUAL, GOES_ON):
+        case.against(FAIR, _sentence(rate.told))
+
+
+def _loss_again(said: Continuity, case: Case) -> None:
+    """Steps that were made twice: had they the same loss again?"""
+    loss = said.columns["loss"]
+    if loss.compared < _ENOUGH:
+        return
+    if loss.status == DIFFERS:
+        case.supports(FAIR, _sentence(loss.told))
+    elif loss.status in (EQUAL, CLOSE):
+        case.against(STRONG, _sentence(loss.told))
 
 
 def _moments(place: Place, resumed: Break, case: Case) -> None:
@@ -95,7 +119,8 @@ def _moments(place: Place, resumed: Break, case: Case) -> None:
     before = place.values(name, range(max(resumed.row - 200, 0), resumed.row))
     after = place.values(name, range(resumed.row, min(resumed.row + 5, len(place.curves))))
     if before and after and after[0] < 0.3 * before[-1]:
-        case.supports(STRONG, f"The norm of the first moments fell from {short(before[-1])} to {short(after[0])}.")
+        told = text("continuity.cause.moments_fell", before=short(before[-1]), after=short(after[0]))
+        case.supports(STRONG, told)
 
 
 def _checkpoint(place: Place, step: int, case: Case) -> None:
@@ -103,43 +128,15 @@ def _checkpoint(place: Place, step: int, case: Case) -> None:
     folder = place.curves.checkpoints.get(step)
     if folder is None or not Path(folder).is_dir():
         return
-    if any(any(Path(folder).glob(name)) for name in _STATES):
-        case.against(FAIR, f"{Path(folder).name} holds an optimizer's state now.")
+    name = Path(folder).name
+    if any(any(Path(folder).glob(pattern)) for pattern in _STATES):
+        case.against(FAIR, text("continuity.cause.holds_state", name=name))
     else:
-        case.supports(DECISIVE, f"{Path(folder).name}, from which it resumed, holds no optimizer's state.")
+        case.supports(DECISIVE, text("continuity.cause.holds_none", name=name))
 
 
-def _overlaps(place: Place, resumed: Break, case: Case) -> None:
-    """Steps that were made twice: the difference of their losses against its own standard error."""
-    apart = [after - before for _, before, after in place.curves.overlaps if math.isfinite(after - before)]
-    if len(apart) < 8:
-        return
-    mean = sum(apart) / len(apart)
-    error = math.sqrt(sum((one - mean) ** 2 for one in apart) / (len(apart) - 1) / len(apart))
-    if mean > 4 * max(error, 1e-9) and mean > 0.02:
-        text = f"The same {len(apart)} steps had a loss {short(mean)} higher than before the resume"
-        case.supports(FAIR, f"{text} (median {short(middle(apart))}, standard error {short(error)}).")
-    elif abs(mean) <= max(2 * error, 0.02):
-        case.against(STRONG, f"The same {len(apart)} steps had the same loss as before ({mean:+.3f} on average).")
-
-
-def _rows_again(place: Place) -> tuple[int, int]:
-    """Steps that stand in two segments of `samples.jsonl`: how many with the same rows, how many with others."""
-    file = sample_files(place.record).get(0) if place.record is not None else None
-    if file is None:
-        return 0, 0
-    seen: dict[int, list] = {}
-    same = other = 0
-    for row in read_rows(file)[0]:
-        hashes = [sample.get("hash") for batch in row.get("micro_batches", []) for sample in batch]
-        if row.get("step") in seen and not row.get("incomplete"):
-            same, other = (same + 1, other) if seen[row["step"]] == hashes else (same, other + 1)
-        seen[row.get("step")] = hashes
-    return same, other
-
-
-def _epoch(place: Place, row: int) -> float | None:
-    return place.at("train/epoch", row) if row >= 0 else None
+def _sentence(told: Said) -> str:
+    return text("continuity.cause.sentence", said=told.words())
 
 
 def _callbacks(place: Place, step: int) -> list[str]:

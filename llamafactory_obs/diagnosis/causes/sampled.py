@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from ... import texts
 from ...record.samples import read_samples, sample_files
 from .evidence import FAIR, STRONG, Case
 from .ordinary import short
@@ -10,17 +11,22 @@ from .place import Place
 _MOST_BYTES = 256 << 20
 
 
-def about_samples(place: Place, case: Case) -> None:
-    """The same rows at other steps, and the data sets that the batch is made of."""
+def about_samples(place: Place, case: Case, other_labels: bool = False) -> None:
+    """The same rows at other steps, and the data sets that the batch is made of.
+
+    Args:
+        other_labels: here the rows had other labels, so their loss at other steps says nothing.
+    """
     batches = _batches(place)
     here = batches.get(place.step) if batches else None
     if not here:
-        case.lacks("`samples` (which rows were in each batch; `replay` needs it)")
+        case.lacks(texts.text("causes.sampled.lacks"))
         return
-    _seen_elsewhere(place, case, batches, here)
+    if not other_labels:
+        _seen_elsewhere(place, case, batches, here)
     _data_sets(place, case, batches, here)
     names = [f"{source[0]}:{source[1]}" for sample in here for source in sample.get("sources") or [] if source]
-    case.next += f"   # rows {', '.join(names[:6])}" if names else ""
+    case.next += texts.text("causes.sampled.rows", rows=", ".join(names[:6])) if names else ""
 
 
 def _batches(place: Place) -> dict[int, list[dict]]:
@@ -52,17 +58,15 @@ def _seen_elsewhere(place: Place, case: Case, batches: dict[int, list[dict]], he
         place.past("train/loss"),
     )
     if before and losses.get(before[-1]) is not None:
-        text = f"Half or more of its rows had been in step {before[-1]}, whose loss was {short(losses[before[-1]])}."
+        text = texts.text("causes.sampled.seen", step=before[-1], loss=short(losses[before[-1]]))
         case.against(FAIR, text)
     after = [step for step in shared if step > place.step and losses.get(step) is not None]
     if after and value is not None and past is not None:
         again = losses[after[0]]
         if again - past.median >= 0.5 * (value - past.median):
-            case.supports(
-                STRONG, f"The same rows came again in step {after[0]}, and its loss was up as well: {short(again)}."
-            )
+            case.supports(STRONG, texts.text("causes.sampled.again_up", step=after[0], loss=short(again)))
         else:
-            case.against(FAIR, f"The same rows came again in step {after[0]}, with an ordinary loss of {short(again)}.")
+            case.against(FAIR, texts.text("causes.sampled.again_fine", step=after[0], loss=short(again)))
 
 
 def _data_sets(place: Place, case: Case, batches: dict[int, list[dict]], here: list[dict]) -> None:
@@ -75,8 +79,8 @@ def _data_sets(place: Place, case: Case, batches: dict[int, list[dict]], here: l
         return
     share = others[name] / total
     if share < 0.1:
-        text = f"{count} of its {sum(of_batch.values())} conversations are of data set {name},"
-        case.supports(FAIR, f"{text} which is {share:.0%} of the run so far.")
+        text = texts.text("causes.sampled.data_set", count=count, of=sum(of_batch.values()), name=name)
+        case.supports(FAIR, texts.text("causes.sampled.rare", text=text, share=share))
 
 
 def _count(samples: list[dict]) -> Counter:

@@ -8,7 +8,6 @@ from ...record.schema import LAYERS
 from .place import Place
 
 _MOST_BYTES = 256 << 20
-LACKING = "`optimizer: {every: 10}` (update ratio, moments)"
 
 
 def update_ratios(place: Place) -> list[tuple[int, float]]:

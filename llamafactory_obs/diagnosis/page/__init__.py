@@ -4,6 +4,7 @@ import os
 
 from ...charts import page, prose, write_page
 from ...logs.curves import Curves
+from ...texts import text
 from ..result import Diagnosis
 from .events import events_section
 from .identity import identity_section, run_name
@@ -25,22 +26,22 @@ def render(curves: Curves, diagnosis: Diagnosis) -> str:
         diagnosis: what is said of it.
     """
     drawing = drawing_of(curves, diagnosis)
-    sections = [("findings", "Findings", findings_section(curves, diagnosis))]
+    sections = [("findings", text("diagnose.page.section.findings"), findings_section(curves, diagnosis))]
     if drawing is None:
-        absent = '<p class="absent">The log holds no step with a number: no chart is drawn.</p>'
-        sections.append(("curves", "Curves", absent))
+        absent = f'<p class="absent">{text("diagnose.page.no_step")}</p>'
+        sections.append(("curves", text("diagnose.page.section.curves"), absent))
     else:
         sections += _charts(drawing)
     for id_, title, content in (
-        ("probes", "Probes", probe_section(curves)),
-        ("events", "Events", events_section(curves)),
-        ("run", "Run", identity_section(curves)),
+        ("probes", text("diagnose.page.section.probes"), probe_section(curves)),
+        ("events", text("diagnose.page.section.events"), events_section(curves)),
+        ("run", text("diagnose.page.section.run"), identity_section(curves)),
     ):
         if content:
             sections.append((id_, title, content))
     missing = _missing(curves, drawing)
     if missing:
-        sections.append(("absent", "", f'<p class="absent">Not in this log: {missing}.</p>'))
+        sections.append(("absent", "", f'<p class="absent">{text("diagnose.page.not_in_log", missing=missing)}</p>'))
     return page(f"{run_name(curves)}: {diagnosis.verdict}", sections, header(curves, diagnosis))
 
 
@@ -55,10 +56,10 @@ def write(curves: Curves, diagnosis: Diagnosis, path: str | os.PathLike) -> None
 
 def _charts(drawing: Drawing) -> list[tuple[str, str, str]]:
     parts = (
-        ("curves", "Curves", training_charts),
-        ("layers", "Layers", layer_charts),
-        ("memory", "Memory", memory_charts),
-        ("time", "Time", time_charts),
+        ("curves", text("diagnose.page.section.curves"), training_charts),
+        ("layers", text("diagnose.page.section.layers"), layer_charts),
+        ("memory", text("diagnose.page.section.memory"), memory_charts),
+        ("time", text("diagnose.page.section.time"), time_charts),
     )
     drawn = [(id_, title, "".join(draw(drawing))) for id_, title, draw in parts]
     return [section for section in drawn if section[2]]
@@ -67,9 +68,9 @@ def _charts(drawing: Drawing) -> list[tuple[str, str, str]]:
 def _missing(curves: Curves, drawing: Drawing | None) -> str:
     lines = list(drawing.missing) if drawing else []
     if not curves.probes:
-        lines.append("probe results (`llamafactory-obs probe DIR`, or the callback `probe`)")
+        lines.append(text("diagnose.page.no_probes"))
     if not curves.events:
-        lines.append("events")
+        lines.append(text("diagnose.page.no_events"))
     if not curves.run:
-        lines.append("the run's identity (`run.json`)")
+        lines.append(text("diagnose.page.no_run"))
     return "; ".join(prose(line) for line in lines)

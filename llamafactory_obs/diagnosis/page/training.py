@@ -3,8 +3,8 @@
 import numpy as np
 
 from ...charts import Limit, Series, Wanted, line_chart
+from ..wanted import mask_range
 from .shared import Drawing, mean_of, with_mean
-from .wanted import mask_range
 
 #: a mean is drawn over the raw values from this many on
 _MEAN_FROM = 20

@@ -4,8 +4,8 @@ import numpy as np
 
 from ...charts import Limit, Series, line_chart, stacked_area
 from ...logs.curves import Column
+from ..wanted import memory_limit
 from .shared import Drawing, with_mean
-from .wanted import memory_limit
 
 #: the parts of `time/step_s` (docs/keys.md), in the order in which they come in a step
 _PARTS = (

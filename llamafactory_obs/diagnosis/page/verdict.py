@@ -1,39 +1,39 @@
 """The verdict, big; each finding as a card: what, since when, why, what to do now."""
 
 from ...charts import escape, number, prose
+from ...continuity.words import in_words
 from ...detect import Finding
 from ...logs.curves import Curves
+from ...texts import text
+from ...texts.findings import title, told
+from ..headline import verdict_in_words
 from ..result import Cause, Diagnosis
 from .identity import run_name
 
-_WORDS = {"kill": "KILL", "keep": "KEEP", "none": "NO VERDICT"}
 #: cards that are not folded away
 _SHOWN = 5
-_SOURCES = {
-    "obs": "our record",
-    "trainer_log": "trainer_log.jsonl",
-    "trainer_state": "trainer_state.json",
-    "logging_jsonl": "logging.jsonl",
-    "console": "console log",
-}
+_SOURCES = ("obs", "trainer_log", "trainer_state", "logging_jsonl", "console")
 
 
 def header(curves: Curves, diagnosis: Diagnosis) -> str:
     """Name of the run, verdict and action, the facts in one line."""
-    action = diagnosis.action if diagnosis.action in _WORDS else "none"
-    of = f" of {curves.max_steps}" if curves.max_steps else ""
+    action = diagnosis.action if diagnosis.action in ("kill", "keep") else "none"
+    steps = text("diagnose.page.of", step=diagnosis.steps, of=curves.max_steps) if curves.max_steps else diagnosis.steps
+    source = text(f"diagnose.page.source.{diagnosis.source}") if diagnosis.source in _SOURCES else diagnosis.source
     facts = [
-        ("steps", f"{diagnosis.steps}{of}"),
-        ("read from", _SOURCES.get(diagnosis.source, diagnosis.source)),
+        ("steps", str(steps)),
+        ("read_from", source),
         ("kind", diagnosis.kind.replace("_", " ")),
         ("rows", str(len(curves))),
         ("starts", str(len(curves.breaks) + 1) if curves.breaks else ""),
     ]
-    items = "".join(f"<li>{escape(name)} <b>{escape(value)}</b></li>" for name, value in facts if value)
+    items = "".join(
+        f"<li>{escape(text(f'diagnose.page.{name}'))} <b>{escape(value)}</b></li>" for name, value in facts if value
+    )
     return (
         f"<header><h1>{escape(run_name(curves))}</h1>"
-        f'<div class="verdict {action}" role="status"><span class="word">{_WORDS[action]}</span>'
-        f'<span class="name">{escape(diagnosis.verdict.replace("_", " "))}</span>'
+        f'<div class="verdict {action}" role="status"><span class="word">{text(f"diagnose.page.word.{action}")}</span>'
+        f'<span class="name">{escape(verdict_in_words(diagnosis.verdict))}</span>'
         f"<p>{prose(diagnosis.headline)}</p></div>"
         f'<ul class="facts">{items}</ul></header>'
     )
@@ -46,35 +46,41 @@ def findings_section(curves: Curves, diagnosis: Diagnosis) -> str:
         for number_, finding in enumerate(diagnosis.findings, 1)
     ]
     if not cards:
-        cards = ["<p>Nothing was found.</p>"]
+        cards = [f"<p>{escape(text('diagnose.page.nothing'))}</p>"]
     if len(cards) > _SHOWN + 1:
         folded = "".join(cards[_SHOWN:])
-        cards[_SHOWN:] = [f"<details><summary>{len(cards) - _SHOWN} more findings</summary>{folded}</details>"]
-    unseen = _list("What could not be seen", diagnosis.unseen)
-    notes = _list("About the file", list(dict.fromkeys([*diagnosis.notes, *curves.notes])))
-    return "".join(cards) + unseen + notes
+        more = text("diagnose.page.more", count=len(cards) - _SHOWN)
+        cards[_SHOWN:] = [f"<details><summary>{escape(more)}</summary>{folded}</details>"]
+    unseen = _list(text("diagnose.page.unseen"), diagnosis.unseen)
+    notes = _list(text("diagnose.page.notes"), list(dict.fromkeys([*diagnosis.notes, *curves.notes])))
+    resumes = _list(text("diagnose.page.resumes"), [in_words(one) for one in diagnosis.resumes])
+    return "".join(cards) + resumes + unseen + notes
 
 
-def _list(title: str, lines: list[str]) -> str:
+def _list(heading: str, lines: list[str]) -> str:
     if not lines:
         return ""
     items = "".join(f"<li>{prose(line)}</li>" for line in lines)
-    return f'<details open><summary>{title} ({len(lines)})</summary><ul class="plain">{items}</ul></details>'
+    return f'<details open><summary>{heading} ({len(lines)})</summary><ul class="plain">{items}</ul></details>'
 
 
 def _card(place: int, finding: Finding, causes: list[Cause]) -> str:
     level = finding.level if finding.level in ("error", "warn", "info") else "info"
-    until = f" to {finding.until}" if finding.until is not None and finding.until != finding.step else ""
-    sure = f' <span class="note">confidence {finding.confidence:.0%}</span>' if finding.confidence is not None else ""
+    span = {"step": int(finding.step), "until": finding.until}
+    at = text("diagnose.page.at" if finding.until in (None, finding.step) else "diagnose.page.span", **span)
+    sure = ""
+    if finding.confidence is not None:
+        sure = f' <span class="note">{text("diagnose.confidence", confidence=finding.confidence)}</span>'
     tag = (
-        f' <span class="tag {finding.action}">{finding.action.upper()}</span>'
+        f' <span class="tag {finding.action}">{text(f"diagnose.page.word.{finding.action}")}</span>'
         if finding.action in ("kill", "keep")
         else ""
     )
-    step = f'<button type="button" class="go" data-step="{int(finding.step)}">step {int(finding.step)}{until}</button>'
+    said = told(finding.name, finding.step, finding.text, finding.evidence, finding.until)
+    step = f'<button type="button" class="go" data-step="{int(finding.step)}">{at}</button>'
     return (
-        f'<article class="card {level}" id="finding-{place}"><h3>{place}. {escape(finding.name.replace("_", " "))}'
-        f"{tag} {step}{sure}</h3><p>{prose(finding.text)}</p>{_causes(causes, place == 1)}{_suggest(finding.suggest)}"
+        f'<article class="card {level}" id="finding-{place}"><h3>{place}. {escape(title(finding.name))}'
+        f"{tag} {step}{sure}</h3><p>{prose(said)}</p>{_causes(causes, place == 1)}{_suggest(finding.suggest)}"
         f"{_evidence(finding)}</article>"
     )
 
@@ -85,18 +91,23 @@ def _causes(causes: list[Cause], unfolded: bool) -> str:
     items = "".join(
         f"<li>{_name(cause)}"
         f"<ul>{_lines('for', cause.supports)}{_lines('against', cause.against)}{_lines('missing', cause.missing)}</ul>"
-        f"{f'<p>Next: {prose(cause.next)}</p>' if cause.next else ''}</li>"
+        f"{_next(cause)}</li>"
         for cause in causes
     )
     folded = "<details open>" if unfolded else "<details>"
-    return f'{folded}<summary>Likely causes, the likeliest first</summary><ol class="causes">{items}</ol></details>'
+    return f'{folded}<summary>{text("diagnose.page.causes")}</summary><ol class="causes">{items}</ol></details>'
 
 
 def _name(cause: Cause) -> str:
     """What leads where nothing stands out is no candidate, and its number no probability."""
     if cause.name == "unknown":
-        return "<b>not enough evidence for any</b>"
-    return f'<b>{escape(cause.name.replace("_", " "))}</b> <span class="note">score {cause.score:.2f}</span>'
+        return f"<b>{escape(text('diagnose.page.no_cause'))}</b>"
+    score = text("diagnose.page.score", score=cause.score)
+    return f'<b>{escape(text(f"causes.title.{cause.name}"))}</b> <span class="note">{score}</span>'
+
+
+def _next(cause: Cause) -> str:
+    return f"<p>{prose(text('diagnose.page.next', next=cause.next))}</p>" if cause.next else ""
 
 
 def _lines(kind: str, lines: list[str]) -> str:
@@ -108,10 +119,10 @@ def _suggest(suggest: dict) -> str:
         return ""
     import yaml
 
-    text = yaml.safe_dump(suggest, sort_keys=False, allow_unicode=True, width=1000)
+    keys = yaml.safe_dump(suggest, sort_keys=False, allow_unicode=True, width=1000)
     return (
-        '<h4>For the next run\'s YAML</h4><div class="snippet"><button type="button" class="copy">copy</button>'
-        f"<pre>{escape(text)}</pre></div>"
+        f'<h4>{escape(text("diagnose.page.suggest"))}</h4><div class="snippet">'
+        f'<button type="button" class="copy">{text("diagnose.page.copy")}</button><pre>{escape(keys)}</pre></div>'
     )
 
 
@@ -123,8 +134,12 @@ def _evidence(finding: Finding) -> str:
     )
     table = f'<table class="facts-table"><tbody>{rows}</tbody></table>' if rows else ""
     limits = finding.limits or str(finding.evidence.get("limits") or "")
-    limit = f"<h4>Limits</h4><p>{prose(limits)}</p>" if limits else ""
-    return f"<details><summary>Evidence and limits</summary>{table}{limit}</details>" if table or limit else ""
+    limit = f"<h4>{text('diagnose.page.limits')}</h4><p>{prose(limits)}</p>" if limits else ""
+    return (
+        f"<details><summary>{text('diagnose.page.evidence')}</summary>{table}{limit}</details>"
+        if table or limit
+        else ""
+    )
 
 
 def _value(value: object) -> str:

@@ -1,6 +1,6 @@
 """What the run's own settings call right: the range of the mask ratio, the limit of the memory."""
 
-from ...settings import LIMIT_GIB
+from ..settings import LIMIT_GIB
 
 
 def mask_range(run: dict) -> tuple[float, float] | None:
@@ -8,7 +8,9 @@ def mask_range(run: dict) -> tuple[float, float] | None:
     given = _given(run)
     usual = _pair(_part(given, "obs").get("mask_range")) or (0.2, 0.4)
     stage = given.get("stage")
-    by_stage = {"pt": (0.99, 1.0), "rm": None, "dpo": None, "kto": None}.get(stage, usual)
+    by_stage = {"pt": (0.99, 1.0), "rm": None, "dpo": None, "kto": None}.get(
+        stage if isinstance(stage, str) else None, usual
+    )
     return _pair(_options(given, "label_mask").get("range")) or by_stage
 
 

@@ -267,3 +267,13 @@ def test_a_file_is_no_folder(tmp_path):
     args = argparse.Namespace(path=str(tmp_path / "log"), interval=2.0, once=False, price=None, json=False)
     with pytest.raises(ConfigError, match="no folder"):
         command.request(args)
+
+
+@pytest.mark.parametrize(("lang", "words"), [("en", "not restored: optimizer"), ("zh", "未恢复：优化器状态")])
+def test_a_resume_says_what_did_not_come_back(tmp_path, lang, words):
+    record = LiveRecord(tmp_path, max_steps=40)
+    lacks = {"not_restored": [{"part": "optimizer", "why": "optimizer.pt is missing"}]}
+    record.event("resume", "recorder", "training resumes", "", level="warn", evidence=lacks)
+    with speaking(lang):
+        canvas = draw(Follower(tmp_path).update(), 100, 40, Writing(unicode=True, language=lang))
+    assert words in screen_of(canvas).text()

@@ -92,6 +92,9 @@ def clockwork(snapshot: Snapshot) -> list[str]:
 
 def event_text(event: Event) -> str:
     """What happened, in one sentence or a few."""
+    if event.kind == "resume" and (lacks := event.evidence.get("not_restored")):
+        parts = ", ".join(text(f"continuity.part.{lack['part']}") for lack in lacks)
+        return text("watch.event.resume_without", step=event.step, parts=parts)
     if event.kind in ("start", "resume", "end"):
         return text(f"watch.event.{event.kind}", step=event.step)
     if event.kind == "probe" and event.title == "verdict" and isinstance(event.evidence.get("passed"), dict):

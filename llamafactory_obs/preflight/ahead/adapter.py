@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ... import texts
 from ...identity.model import find_folder
 from ...probe.backends import Refused
 from ...probe.backends.adapter_check import check, needed_limit, needed_rank, read_config
@@ -20,7 +21,7 @@ def check_adapter(run: Effective, endpoint: str | None) -> list[Check]:
     method = run.get("finetuning_type")
     grave = FAIL if run.probes_through_vllm(endpoint) else WARN
     if method in ("full", "freeze"):
-        text = f"finetuning_type: {method} saves whole models: vLLM has to be started with a checkpoint, it loads none"
+        text = texts.text("ahead.adapter.whole", method=method)
         status = WARN if grave == FAIL else SKIPPED
         return [Check(NAME, status, method, "lora", text, "probe: {backend: local}" if status == WARN else "")]
     adapter: dict = {}
@@ -29,11 +30,11 @@ def check_adapter(run: Effective, endpoint: str | None) -> list[Check]:
         check(adapter)
         _other_base(run)
     except Refused as error:
-        cure = error.cure or "use --backend local, or merge the adapter and serve the merged model"
-        text = error.why if error.why.startswith("vLLM") else f"vLLM will refuse this adapter: {error.why}"
+        cure = error.cure or texts.text("ahead.adapter.local_or_merge")
+        text = error.why if error.why.startswith("vLLM") else texts.text("ahead.adapter.refused", why=error.why)
         return [Check(NAME, grave, adapter_word(run), "plain LoRA", text + _besides(run, adapter), cure)]
     except LookupError as error:
-        return [Check(NAME, ERROR, None, "plain LoRA", f"could not be judged: {error.args[0]}")]
+        return [Check(NAME, ERROR, None, "plain LoRA", texts.text("ahead.adapter.not_judged", why=error.args[0]))]
     return [_rank(needed_rank(adapter)), *_embeddings(adapter, grave)]
 
 
@@ -41,9 +42,9 @@ def _besides(run: Effective, adapter: dict) -> str:
     """What else is in the way of an adapter that is refused."""
     rank, text = adapter.get("r") if adapter.get("peft_type") == "LORA" else None, ""
     if run.get("pissa_init") and run.get("pissa_convert"):
-        text = "; pissa_convert converts the final adapter only, the checkpoints stay PiSSA"
+        text = texts.text("ahead.adapter.pissa")
     if isinstance(rank, int) and rank > DEFAULT_MAX_RANK and (limit := needed_limit(rank)):
-        text += f"; its rank {rank} would need --max-lora-rank {limit} as well"
+        text += texts.text("ahead.adapter.rank_too", rank=rank, limit=limit)
     return text
 
 
@@ -69,7 +70,7 @@ def saved_config(run: Effective) -> dict:
     if given and not run.get("create_new_adapter"):
         folder = find_folder(given[-1], None, None, run.get("cache_dir"))
         if folder is None:
-            raise LookupError(f"the adapter {given[-1]} is not on this machine")
+            raise LookupError(texts.text("ahead.adapter.not_here", path=given[-1]))
         below = run.get("adapter_folder")
         return read_config(folder / below if below else folder)
     saved = list(run.get("additional_target") or [])
@@ -92,16 +93,18 @@ def _other_base(run: Effective) -> None:
     merged = given if run.get("create_new_adapter") else given[:-1]
     if merged:
         names = ", ".join(Path(one).name for one in merged)
-        cure = "merge them first (`llamafactory-cli export`), train on the merged model and serve that"
-        raise Refused(f"LlamaFactory merges {names} into the base model; the new adapter fits that one only", cure)
+        cure = texts.text("ahead.adapter.merge_first")
+        raise Refused(texts.text("ahead.adapter.merges", names=names), cure)
 
 
 def _rank(rank: int) -> Check:
     limit = needed_limit(rank)
     if rank <= DEFAULT_MAX_RANK:
-        return Check(NAME, PASS, rank, DEFAULT_MAX_RANK, f"rank {rank}: within vLLM's default limit {DEFAULT_MAX_RANK}")
-    text = f"rank {rank}: vLLM refuses it unless it was started with --max-lora-rank {limit}"
-    text += f" (its default is {DEFAULT_MAX_RANK}; a running server does not tell)"
+        return Check(
+            NAME, PASS, rank, DEFAULT_MAX_RANK, texts.text("ahead.adapter.rank_fits", rank=rank, limit=DEFAULT_MAX_RANK)
+        )
+    text = texts.text("ahead.adapter.rank_refused", rank=rank, limit=limit)
+    text += texts.text("ahead.adapter.rank_default", limit=DEFAULT_MAX_RANK)
     return Check(NAME, WARN, rank, DEFAULT_MAX_RANK, text, f"vllm serve ... --enable-lora --max-lora-rank {limit}")
 
 
@@ -111,5 +114,5 @@ def _embeddings(adapter: dict, grave: str) -> list[Check]:
     found = sorted({word.strip("^$.*() ").rsplit(".", 1)[-1] for word in words} & set(_EMBEDDINGS))
     if not found:
         return []
-    text = f"lora_target has {', '.join(found)}: vLLM serves LoRA on embeddings and the head for some models only"
-    return [Check("adapter_target", grave, found, [], text, "lora_target: all (the linear layers, without the head)")]
+    text = texts.text("ahead.adapter.embeddings", names=", ".join(found))
+    return [Check("adapter_target", grave, found, [], text, texts.text("ahead.adapter.all_linear"))]

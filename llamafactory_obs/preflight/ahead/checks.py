@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from ... import texts
 from ..result import FAIL, PASS, Check
 from ..run_config import RunConfig, parsed
 from .adapter import check_adapter
@@ -51,5 +52,5 @@ def ahead_checks(config: RunConfig, *, endpoint: str | None = None, train_rows: 
 def _do_train(run: Effective) -> Check:
     if run.get("do_train"):
         return Check("do_train", PASS, True, True, "do_train: true")
-    text = "do_train is not true: LlamaFactory loads the model, trains nothing and ends without an error"
-    return Check("do_train", FAIL, False, True, text, "set do_train: true")
+    text = texts.text("ahead.train.not_true")
+    return Check("do_train", FAIL, False, True, text, texts.text("ahead.train.set"))

@@ -4,6 +4,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from ... import texts
 from ...errors import ConfigError
 from ...identity.model import TOKENIZER_FILES, find_folder
 from ..result import FAIL, PASS, SKIPPED, WARN, Check
@@ -35,7 +36,7 @@ def check_disk(run: Effective) -> list[Check]:
     try:
         size = save_size(run.config)
     except ConfigError as error:
-        text = f"{free / GIB:.1f} GiB free; what a checkpoint takes is not known: {error}"
+        text = texts.text("ahead.disk.unknown", free=free / GIB, error=error)
         return [Check("disk", SKIPPED, None, None, text)]
     return [judge_disk(run, size, free)]
 
@@ -47,16 +48,16 @@ def judge_disk(run: Effective, size: Size, free: int) -> Check:
     kept = limit + 1 if limit and limit > 0 else None  # a new one is written before an old one goes
     number = min((count for count in (saves, kept) if count is not None), default=None)
     note = f" ({size.note})" if size.note else ""
-    fix = "save_total_limit: 3, a larger disk for output_dir, or rarer saves"
+    fix = texts.text("ahead.disk.cure")
     if number is None:
         fit = max(int((free - size.weights) // one), 0)
-        text = f"room for {fit} checkpoints, about {_gib(one)} each{note}; all are kept, how many is not known here"
+        text = texts.text("ahead.disk.fits", fit=fit, size=_gib(one), note=note)
         status = PASS if fit >= _ENOUGH else WARN if fit >= 1 else FAIL
         return Check("disk", status, fit, _ENOUGH, text, "" if status == PASS else fix)
     needed = number * one + size.weights
-    many = f"{number} checkpoints" if number > 1 else f"{number} checkpoint"
-    text = f"{many}, about {_gib(one)} each{note}, and the final model"
-    text += f": {_gib(needed)} of {_gib(free)} free"
+    many = texts.text("ahead.disk.many", number=number) if number > 1 else texts.text("ahead.disk.one", number=number)
+    text = texts.text("ahead.disk.final", many=many, size=_gib(one), note=note)
+    text += texts.text("ahead.disk.needed", needed=_gib(needed), free=_gib(free))
     status = FAIL if needed > free else WARN if needed * (1 + _SPARE) > free else PASS
     return Check("disk", status, round(needed / GIB, 3), round(free / GIB, 3), text, "" if status == PASS else fix)
 

@@ -5,6 +5,7 @@ import os
 from dataclasses import MISSING, fields
 from pathlib import Path
 
+from ... import texts
 from ..run_config import MACHINE, Arguments, RunConfig
 
 #: what `run_config.parsed` sets itself; what the config gives counts instead
@@ -110,9 +111,9 @@ class Effective:
         """`total_steps` for people, with what it rests on."""
         total = self.total_steps
         if total is None or self.get("max_steps") > 0:
-            return f"{total} steps"
-        packed = "at most " if self.packs else ""
-        return f"{packed}{total} steps ({self.train_rows} rows, {self.batch} a step)"
+            return texts.text("ahead.run.steps", total=total)
+        packed = texts.text("ahead.run.at_most") if self.packs else ""
+        return texts.text("ahead.run.with_rows", packed=packed, total=total, rows=self.train_rows, batch=self.batch)
 
     @property
     def is_short(self) -> bool:

@@ -1,9 +1,8 @@
 """Will over-fitting be seen?"""
 
+from ... import texts
 from ..result import PASS, SKIPPED, WARN, Check
 from .effective import Effective
-
-_WHY = "over-fitting will not be seen"
 
 
 def check_evaluation(run: Effective) -> list[Check]:
@@ -11,20 +10,26 @@ def check_evaluation(run: Effective) -> list[Check]:
     name, size, sets = "eval_set", run.get("val_size"), run.get("eval_dataset")
     strategy, every, total = run.word("eval_strategy"), run.interval("eval_steps"), run.total_steps
     if run.is_short:
-        return [Check(name, SKIPPED, None, None, f"a run of {run.steps_text}: too short to over-fit")]
+        return [Check(name, SKIPPED, None, None, texts.text("ahead.eval.too_short", steps=run.steps_text))]
     if not sets and size < 1e-6:  # LlamaFactory's own limit
-        text = f"no eval_dataset and val_size: 0; {_WHY}"
+        text = texts.text("ahead.eval.none", why=texts.text("ahead.eval.unseen"))
         return [Check(name, WARN, 0, None, text, "val_size: 0.02, eval_strategy: steps, eval_steps: as save_steps")]
     what = ",".join(sets) if sets else f"val_size {size:g}"
     if strategy == "no":
-        text = f"{what} is held back, but eval_strategy is no: {_WHY}"
+        text = texts.text("ahead.eval.off", what=what, why=texts.text("ahead.eval.unseen"))
         return [Check(name, WARN, "no", "steps", text, "eval_strategy: steps, eval_steps: as save_steps")]
     if strategy == "steps" and total is not None and every is not None and every > total:
-        text = f"eval_steps {every} in {run.steps_text}: not one evaluation before the end; {_WHY}"
+        text = texts.text("ahead.eval.too_rare", every=every, steps=run.steps_text, why=texts.text("ahead.eval.unseen"))
         return [Check(name, WARN, every, total, text, f"eval_steps: {max(total // 7, 1)}")]
     if strategy == "steps" and total is not None and run.get("eval_delay") > total:
-        text = f"eval_delay {run.get('eval_delay'):g} in {run.steps_text}: not one evaluation; {_WHY}"
+        text = texts.text(
+            "ahead.eval.delay", delay=run.get("eval_delay"), steps=run.steps_text, why=texts.text("ahead.eval.unseen")
+        )
         return [Check(name, WARN, run.get("eval_delay"), total, text, "eval_delay: 0")]
-    often = f"every {every} steps" if every is not None else f"every {run.get('eval_steps')} of the run"
-    when = {"steps": often, "epoch": "after each epoch"}.get(strategy, strategy)
-    return [Check(name, PASS, what, None, f"{what} is evaluated {when}")]
+    often = (
+        texts.text("ahead.eval.every", every=every)
+        if every is not None
+        else texts.text("ahead.eval.share", share=run.get("eval_steps"))
+    )
+    when = {"steps": often, "epoch": texts.text("ahead.eval.epoch")}.get(strategy, strategy)
+    return [Check(name, PASS, what, None, texts.text("ahead.eval.evaluated", what=what, when=when))]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from ...errors import ConfigError
+from ...texts import text
 from ..result import ERROR, Check
 
 
@@ -14,4 +15,4 @@ def guarded(name: str, judge: Callable[[], list[Check]]) -> list[Check]:
         why = str(error)
     except Exception as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())
-    return [Check(name, ERROR, None, None, f"could not be judged: {why}")]
+    return [Check(name, ERROR, None, None, text("ahead.not_judged", why=why))]

@@ -1,5 +1,6 @@
 """Will a spike be seen in the log?"""
 
+from ... import texts
 from ..result import PASS, WARN, Check
 from .effective import Effective
 
@@ -20,25 +21,29 @@ def check_logging(run: Effective) -> list[Check]:
     name = "logging_steps"
     if strategy != "steps" or every is None:
         steps = run.total_steps if strategy == "no" else None
-        what = f"logging_strategy: {strategy}" if strategy != "steps" else f"logging_steps: {run.get(name)} of the run"
+        what = (
+            f"logging_strategy: {strategy}"
+            if strategy != "steps"
+            else texts.text("ahead.log.share", share=run.get(name))
+        )
     else:
         steps, what = every, f"logging_steps: {every}"
     if recorded:
-        text = f"{what}, for the eye only: the record has every step"
+        text = texts.text("ahead.log.for_the_eye", what=what)
         return [Check(name, PASS, steps, None, text)]
     checks = []
     seen = None if steps is None else dilution(SPIKE, steps)
     if seen is not None and seen >= VISIBLE:
-        text = f"{what}: a spike of {SPIKE:g} times in one step is logged as {seen:.1f} times"
+        text = texts.text("ahead.log.logged", what=what, spike=SPIKE, seen=seen)
         checks.append(Check(name, PASS, round(seen, 2), VISIBLE, text))
     else:
-        size = "is averaged over all its steps" if seen is None else f"is logged as {seen:.1f} times"
-        text = f"{what}: a loss spike of {SPIKE:g} times in one step {size}; grad_norm is the last step's only"
+        size = texts.text("ahead.log.averaged") if seen is None else texts.text("ahead.log.as_times", seen=seen)
+        text = texts.text("ahead.log.loss_spike", what=what, spike=SPIKE, size=size)
         value = None if seen is None else round(seen, 2)
-        cure = "callbacks: [grad_norm_spike] (every step, whatever stands here), or logging_steps: 5"
+        cure = texts.text("ahead.log.cure")
         checks.append(Check(name, WARN, value, VISIBLE, text, cure))
     if run.get("logging_nan_inf_filter") and steps != 1:
-        text = "logging_nan_inf_filter is on: a NaN loss is logged as the average of the others, the curve looks clean"
-        cure = "callbacks: [grad_norm_spike], or logging_nan_inf_filter: false"
+        text = texts.text("ahead.log.nan_filter")
+        cure = texts.text("ahead.log.nan_cure")
         checks.append(Check("logging_nan_inf_filter", WARN, True, False, text, cure))
     return checks

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from ... import texts
 from ...probe.complete import prove
 from ..result import FAIL, PASS, WARN, Check
 from .effective import Effective
@@ -20,8 +21,8 @@ def check_output_dir(run: Effective) -> list[Check]:
     """
     why = no_folder(run.output_dir)
     if why:
-        text = f"output_dir: {why}: the training ends at its first save, or before"
-        return [Check("output_dir", FAIL, str(run.output_dir), None, text, "another output_dir, or repair this one")]
+        text = texts.text("ahead.output.ends", why=why)
+        return [Check("output_dir", FAIL, str(run.output_dir), None, text, texts.text("ahead.output.repair"))]
     start = how_it_starts(run)
     if start.kind == "refused":
         return [_refused(run, start)]
@@ -41,11 +42,11 @@ def no_folder(output: Path) -> str:
         if not there.is_dir():
             return f"{there} is {'a link to nothing' if there.is_symlink() and not there.exists() else 'not a folder'}"
         if os.statvfs(there).f_flag & os.ST_RDONLY:
-            return f"{there} is on a file system that is mounted read-only"
+            return texts.text("ahead.output.read_only", there=there)
     except OSError as error:
-        return f"{output} cannot be looked at: {error.strerror}"
+        return texts.text("ahead.output.no_look", path=output, error=error.strerror)
     if not os.access(there, os.W_OK | os.X_OK | os.R_OK):
-        return f"no right to read and write in {there}"
+        return texts.text("ahead.output.no_right", there=there)
     return ""
 
 
@@ -73,54 +74,60 @@ def newest_whole(output: Path, names: list[str]) -> str | None:
 
 
 def _refused(run: Effective, start: Start) -> Check:
-    fix = "another output_dir, or overwrite_output_dir: true"
-    if run.config.given.get("resume_from_checkpoint"):
+    fix = texts.text("ahead.output.another_or_overwrite")
+    if start.reason == "stage_ends":
+        fix = f"adapter_name_or_path: {start.checkpoint}, which goes on from its weights, and another output_dir"
+    elif run.config.given.get("resume_from_checkpoint"):
         whole = newest_whole(run.output_dir, start.checkpoints)
         there = f"resume_from_checkpoint: {run.output_dir / whole}" if whole else ""
-        fix = there or "leave resume_from_checkpoint out: there is no whole checkpoint in output_dir"
+        fix = there or texts.text("ahead.output.leave_out")
     return Check("output_dir", FAIL, "refused", None, start.why, fix)
 
 
 def _new(run: Effective, start: Start) -> Check:
     text = start.why
-    fix = "another output_dir, or overwrite_output_dir: false to resume"
+    fix = texts.text("ahead.output.another_or_resume")
     if start.checkpoints:
-        text += f"; {_many(start.checkpoints)} of the run before will be overwritten or mixed with the new ones"
+        text += texts.text("ahead.output.mixed", names=_many(start.checkpoints))
     if start.deletes_log:
-        text += f"; {LOG} of the run before will be deleted"
+        text += texts.text("ahead.output.log_deleted", file=LOG)
     return Check("output_dir", WARN if start.checkpoints or start.deletes_log else PASS, "new", None, text, fix)
 
 
 def _many(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{len(names)} checkpoints ({names[0]} to {names[-1]})"
+    return (
+        names[0]
+        if len(names) == 1
+        else texts.text("ahead.output.many", count=len(names), first=names[0], last=names[-1])
+    )
 
 
 def _broken(run: Effective, start: Start, why: str) -> Check:
     whole = newest_whole(run.output_dir, start.checkpoints)
-    text = f"{start.why}; but it is broken: {why}. The training would end at its start"
+    text = texts.text("ahead.output.broken", start=start.why, why=why)
     if whole:
-        text += f"; the newest whole one is {whole}"
+        text += texts.text("ahead.output.newest_whole", whole=whole)
         fix = f"resume_from_checkpoint: {run.output_dir / whole}"
     else:
-        text += "; no other checkpoint here is whole"
-        fix = "another output_dir: there is nothing to resume from"
+        text += texts.text("ahead.output.none_whole")
+        fix = texts.text("ahead.output.nothing_to_resume")
     return Check("output_dir", FAIL, start.checkpoint.name, whole, text, fix)
 
 
 def _resumes(run: Effective, start: Start) -> Check:
     text, where = start.why, start.checkpoint
     if where.resolve().parent != run.output_dir.resolve():
-        text = f"will resume from {where}, outside output_dir: the log and the record start empty in {run.output_dir}"
-        return Check("output_dir", WARN, str(where), None, text, f"output_dir: {where.parent}, to go on there")
+        text = texts.text("ahead.output.outside", where=where, path=run.output_dir)
+        return Check("output_dir", WARN, str(where), None, text, texts.text("ahead.output.go_on", path=where.parent))
     if start.deletes_log:
-        text += f"; overwrite_output_dir deletes {LOG}, so the curve of the first part is lost"
+        text += texts.text("ahead.output.deletes", file=LOG)
         return Check("output_dir", WARN, where.name, None, text, "overwrite_output_dir: false")
     newer = start.checkpoints[start.checkpoints.index(where.name) + 1 :] if where.name in start.checkpoints else []
     if start.asked and newer:
-        text += f"; {_many(newer)} after it will be overwritten or mixed with the new ones"
-        fix = f"move {_many(newer)} away, or resume from {newer[-1]}"
+        text += texts.text("ahead.output.mixed_after", names=_many(newer))
+        fix = texts.text("ahead.output.move_away", names=_many(newer), last=newer[-1])
         return Check("output_dir", WARN, where.name, None, text, fix)
     if start.asked:
         return Check("output_dir", PASS, where.name, None, text)
-    fix = f"if it is meant: resume_from_checkpoint: {where}; if not: another output_dir"
+    fix = texts.text("ahead.output.meant", where=where)
     return Check("output_dir", WARN, where.name, None, text, fix)

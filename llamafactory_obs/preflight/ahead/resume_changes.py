@@ -5,9 +5,12 @@ config says; the shape of the schedule is computed anew from the config, on the 
 """
 
 import math
+import re
 from pathlib import Path
 
+from ...checkpoint.context import ranks_by_files
 from ...checkpoint.files import Incomplete, read_json
+from ...checkpoint.pickle_words import training_args
 from ...checkpoint.torch_file import load_safely
 from ...record.schema import FOLDER, RUN
 from ..result import FAIL, PASS, WARN, Check
@@ -19,7 +22,9 @@ IGNORED = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_ep
 LENGTH = ("num_train_epochs", "max_steps")
 SCHEDULE = ("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", *LENGTH, "steps")
 #: which rows count as seen depends on these
-ROWS = ("per_device_train_batch_size", "gradient_accumulation_steps", "seed", "data_seed", "processes")
+_ROWS = "per_device_train_batch_size gradient_accumulation_steps seed data_seed processes disable_shuffling"
+_ROWS += " train_sampling_strategy dataloader_drop_last ignore_data_skip"
+ROWS = tuple(_ROWS.split())
 _DATA = "dataset template cutoff_len packing neat_packing mask_history train_on_prompt max_samples val_size streaming"
 _DATA += " mix_strategy interleave_probs tool_format default_system enable_thinking"
 DATA = tuple(_DATA.split())
@@ -27,6 +32,14 @@ _MODEL = "model_name_or_path finetuning_type lora_rank lora_target additional_ta
 _MODEL += " use_apollo use_badam use_adam_mini loraplus_lr_ratio"
 #: the saved state fits no other model or optimizer
 MODEL = tuple(_MODEL.split())
+#: the saved adapter counts by another factor at once: PEFT takes the factor from the config, not from the checkpoint
+SCALE = ("lora_alpha", "use_rslora")
+_EFFECT = "max_grad_norm lora_dropout neftune_noise_alpha label_smoothing_factor pref_beta pref_loss pref_ftx"
+_EFFECT += " simpo_gamma kto_chosen_weight kto_rejected_weight bf16 fp16 pure_bf16 quantization_bit use_dft_loss"
+#: they hold from the first step of the resume on, as asked
+EFFECT = tuple(_EFFECT.split())
+
+_OF_LORA = re.compile("lora|use_dora|use_rslora")
 
 Changes = dict[str, tuple[object, object]]
 
@@ -34,6 +47,7 @@ Changes = dict[str, tuple[object, object]]
 _ANEW = "as before, or start anew in another output_dir"
 _GROUPS = (
     ("resume_model", MODEL, FAIL, "the checkpoint's state does not fit", _ANEW),
+    ("resume_scale", SCALE, FAIL, "the saved adapter counts by another factor at once", "as before"),
     ("resume_data", DATA, WARN, "other rows than in the first part", _ANEW),
     ("resume_ignored", IGNORED, WARN, "a resume ignores it, the old value goes on", f"{_ANEW} with the checkpoint's "
      "weights (adapter_name_or_path for LoRA, else model_name_or_path)"),
@@ -48,7 +62,7 @@ def check_changes(run: Effective, checkpoint: Path) -> list[Check]:
     """`resume_<group>` for what has changed, else one `resume_keys`; and `resume_left`."""
     recorded = read_record(checkpoint.parent / FOLDER / RUN)
     state = read_json(checkpoint / "trainer_state.json")
-    before = recorded or {**adapter_of(checkpoint, run.get("finetuning_type")), **_batch_of(state)}
+    before = recorded or read_checkpoint(run, checkpoint, state)
     changes = find_changes(run, before, base_rates(checkpoint))
     total, rests_on = whole_run(run, state, changes)
     if total is not None:
@@ -81,8 +95,9 @@ def find_changes(run: Effective, recorded: dict, rates: list[float]) -> Changes:
         rates: of `base_rates`: the truth about the learning rate, also after earlier resumes.
     """
     changes: Changes = {}
-    for key in (*IGNORED, *SCHEDULE, *ROWS, *DATA, *MODEL):
-        if key in recorded:
+    lora = run.get("finetuning_type") == "lora"
+    for key in (*IGNORED, *SCHEDULE, *ROWS, *DATA, *MODEL, *SCALE, *EFFECT):
+        if key in recorded and (lora or not _OF_LORA.match(key)):
             value = run.processes if key == "processes" else run.get(key)
             if not _equal(key, recorded[key], value):
                 changes[key] = (_plain(recorded[key]), _plain(value))
@@ -102,10 +117,19 @@ def _constant(run: Effective, changes: Changes) -> bool:
     return run.word("lr_scheduler_type").startswith("constant") and "lr_scheduler_type" not in changes
 
 
-def _batch_of(state: dict) -> dict:
-    """A Trainer's state knows the batch of one process (LlamaFactory has one card in each)."""
-    batch = state.get("train_batch_size")
-    return {"per_device_train_batch_size": batch} if batch else {}
+def read_checkpoint(run: Effective, checkpoint: Path, state: dict) -> dict:
+    """What a checkpoint says itself about the run that saved it: plain arguments of `training_args.bin`, the adapter's
+    method and rank, the batch of one process (LlamaFactory has one card in each), how many processes there were."""
+    try:
+        arguments = training_args(checkpoint / "training_args.bin")
+    except Incomplete:
+        arguments = {}
+    said = {key: arguments[key] for key in (*IGNORED, *SCHEDULE, *ROWS) if key in arguments}
+    if batch := state.get("train_batch_size"):
+        said["per_device_train_batch_size"] = batch
+    if any(checkpoint.glob("rng_state*.pth")):
+        said["processes"] = ranks_by_files(checkpoint)
+    return {**said, **adapter_of(checkpoint, run.get("finetuning_type"))}
 
 
 def read_record(file: Path) -> dict:
@@ -121,8 +145,9 @@ def read_record(file: Path) -> dict:
 
 
 def adapter_of(checkpoint: Path, method: str) -> dict:
-    """What a checkpoint's files say about the method: `finetuning_type`, and `lora_rank` of an adapter. Full tuning and
-    freeze save the same files; then it is `method`, that of the config."""
+    """What a checkpoint's files say about the method: `finetuning_type`; of an adapter `lora_rank`, `lora_alpha` ...
+
+    Full tuning and freeze save the same files; then it is `method`, that of the config."""
     try:
         adapter = read_json(checkpoint / "adapter_config.json")
     except Incomplete:
@@ -130,7 +155,8 @@ def adapter_of(checkpoint: Path, method: str) -> dict:
         return {"finetuning_type": method if method in ("full", "freeze") else "full"} if whole else {}
     if adapter.get("peft_type") != "LORA":
         return {"finetuning_type": "oft"}
-    return {"finetuning_type": "lora", "lora_rank": adapter.get("r")}
+    said = {"lora_rank": "r", "lora_alpha": "lora_alpha", "use_rslora": "use_rslora", "use_dora": "use_dora"}
+    return {"finetuning_type": "lora", **{key: adapter[name] for key, name in said.items() if name in adapter}}
 
 
 def base_rates(checkpoint: Path) -> list[float]:

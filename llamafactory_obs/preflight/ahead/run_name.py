@@ -5,14 +5,12 @@ import re
 from pathlib import Path
 
 from ...identity.redact import is_secret_key
+from ...identity.run_name import LONGEST, MOST, SHORT, slug, value_name
 from ...record.schema import FOLDER, RUN
 from ..rehearsal.folder import MARKER
 from ..run_config import RunConfig
 from .effective import UNNAMED
 
-LONGEST = 64
-#: values shown at most
-_PARTS = 5
 #: keys that say where and how the run is stored, shown or watched, not what it learns
 _LOGISTICS = re.compile(
     r"output_dir|overwrite_.*|resume_from_checkpoint|run_name|report_to|project|logging_.*|save_.*|eval_(?!dataset).*|"
@@ -20,23 +18,6 @@ _LOGISTICS = re.compile(
     r"include_.*|swanlab_.*|use_swanlab|trackio_.*|hub_.*|push_to_hub|trust_remote_code|cache_dir|ray_.*|stage|"
     r"model_name_or_path|finetuning_type|load_best_model_at_end|metric_for_best_model|skip_.*"
 )
-#: key -> its short form, in the order of the name
-_SHORT = {
-    "lora_rank": "r",
-    "lora_alpha": "a",
-    "learning_rate": "lr",
-    "per_device_train_batch_size": "b",
-    "gradient_accumulation_steps": "ga",
-    "num_train_epochs": "ep",
-    "max_steps": "s",
-    "cutoff_len": "c",
-    "dataset": "",
-    "template": "",
-    "optim": "",
-    "lr_scheduler_type": "",
-    "quantization_bit": "q",
-    "seed": "seed",
-}
 #: where there is nothing to compare with
 _DEFINING = ("lora_rank", "learning_rate")
 _SIZE = re.compile(r"\d+(\.\d+)?[bm]")
@@ -71,8 +52,8 @@ def suggested_run_name(config: RunConfig, last: dict | None) -> str:
     changed = [key for key in _ordered({*given, *before}) if given.get(key) != before.get(key)]
     if last is None:
         changed = [key for key in _DEFINING if given.get(key) is not None]
-    parts = [_model(given.get("model_name_or_path")), _slug(given.get("finetuning_type") or "lora")]
-    parts += [_part(key, given.get(key)) for key in changed[:_PARTS]]
+    parts = [_model(given.get("model_name_or_path")), slug(given.get("finetuning_type") or "lora")]
+    parts += [value_name(key, given.get(key)) for key in changed[:MOST]]
     if last is not None and not changed:
         parts.append("again")
     parts = [part for part in parts if part]
@@ -95,48 +76,13 @@ def _read(file: Path) -> dict | None:
 
 
 def _ordered(keys: set[str]) -> list[str]:
-    known = list(_SHORT)
+    known = list(SHORT)
     told = [key for key in keys if not _LOGISTICS.fullmatch(key) and not is_secret_key(key)]
     return sorted(told, key=lambda key: (known.index(key) if key in known else len(known), key))
 
 
 def _model(name: object) -> str:
     """`Qwen/Qwen3-4B-Instruct-2507` is qwen3-4b: up to its size, else the first three words."""
-    words = _slug(Path(str(name or "model")).name).split("-")
+    words = slug(Path(str(name or "model")).name).split("-")
     size = next((i for i, word in enumerate(words) if _SIZE.fullmatch(word)), 2)
     return "-".join(words[: size + 1])
-
-
-def _part(key: str, value: object) -> str:
-    short = _SHORT.get(key)
-    if short is None:
-        short = "".join(word[0] for word in key.split("_") if word)
-    if value is None:
-        return f"no-{short or _slug(key)}"
-    if isinstance(value, bool):
-        return _slug(key) if value else f"no-{_slug(key)}"
-    if isinstance(value, (list, tuple)):
-        value = "-".join(map(str, value))
-    return _slug(f"{short}{_number(value)}")[:24].strip("-.")
-
-
-def _number(value: object) -> str:
-    """2e-4 for 0.0002, 3 for 3.0."""
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            return value
-    if not isinstance(value, (int, float)):
-        return str(value)
-    text = f"{value:g}" if abs(value) >= 0.01 or value == 0 else f"{value:e}"
-    if "e" not in text:
-        return text
-    digits, exponent = text.split("e")
-    digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
-    return f"{digits}e{int(exponent)}"
-
-
-def _slug(value: object) -> str:
-    text = re.sub(r"[^a-z0-9.]+", "-", str(value).lower())
-    return re.sub(r"\.{2,}", ".", re.sub(r"[.\-]*-[.\-]*", "-", text)).strip("-.")

@@ -5,6 +5,7 @@ import io
 import math
 import tempfile
 
+from ... import texts
 from ..result import FAIL, PASS, SKIPPED, WARN, Check
 from .effective import Effective
 
@@ -56,64 +57,81 @@ def _interval(run: Effective) -> Check:
     saves, every = number_of_saves(run), lost_steps(run)
     fix = _fix(total)
     if kind == "no":
-        text = "save_strategy: no; nothing is saved before the end, an interruption loses the whole run"
+        text = texts.text("ahead.saves.none")
         return Check(name, WARN if run.is_short else FAIL, 0, WANTED_SAVES, text, fix)
-    default = "" if run.given("save_steps") or kind != "steps" else f" (not set: the default, {run.get('save_steps')})"
+    default = (
+        ""
+        if run.given("save_steps") or kind != "steps"
+        else texts.text("ahead.saves.default", steps=run.get("save_steps"))
+    )
     how = _how(run, kind, every) + default
     if saves is None:
-        unknown = f"{how}; how many that are is not known: the rows are not counted here"
+        unknown = texts.text("ahead.saves.unknown", how=how)
         if kind == "steps" and default:
-            text = f"save_steps is not set: {unknown}"
-            return Check(name, WARN, run.get("save_steps"), None, text, "set save_steps to a sixth of the run or less")
+            text = texts.text("ahead.saves.not_set", unknown=unknown)
+            return Check(name, WARN, run.get("save_steps"), None, text, texts.text("ahead.saves.sixth_or_less"))
         return Check(name, SKIPPED, every, None, unknown)
     lost = total if saves <= 1 else every
-    text = f"{how}, {saves} in {run.steps_text}" if total is not None else f"{how}, {saves} in all"
+    text = (
+        texts.text("ahead.saves.count_in", how=how, saves=saves, steps=run.steps_text)
+        if total is not None
+        else texts.text("ahead.saves.count", how=how, saves=saves)
+    )
     if saves >= WANTED_SAVES or run.is_short:
         return Check(name, PASS, saves, WANTED_SAVES, text)
     if saves <= 1:
-        where = f"the first in {run.steps_text}" if total is not None else "the first"
-        text = f"{how}: {where} is at its end, an interruption loses the whole run"
+        where = (
+            texts.text("ahead.saves.first_in", steps=run.steps_text)
+            if total is not None
+            else texts.text("ahead.saves.first")
+        )
+        text = texts.text("ahead.saves.at_the_end", how=how, where=where)
         return Check(name, FAIL, saves, WANTED_SAVES, text, fix)
-    part = "a whole epoch" if kind == "epoch" else f"1/{saves} of it"
-    costs = f"up to {lost} steps" if lost is not None else f"up to {part}"
-    return Check(name, WARN, saves, WANTED_SAVES, f"{text}: an interruption loses {costs}", fix)
+    part = texts.text("ahead.saves.whole_epoch") if kind == "epoch" else texts.text("ahead.saves.part", saves=saves)
+    costs = (
+        texts.text("ahead.saves.lost_steps", lost=lost)
+        if lost is not None
+        else texts.text("ahead.saves.up_to", part=part)
+    )
+    return Check(name, WARN, saves, WANTED_SAVES, texts.text("ahead.saves.costs", text=text, costs=costs), fix)
 
 
 def _how(run: Effective, kind: str, every: int | None) -> str:
     if _at_the_end_only(run):
-        return f"save_steps: {run.get('save_steps'):g}: no checkpoint on the way"
+        return texts.text("ahead.saves.none_on_way", steps=run.get("save_steps"))
     if kind == "steps":
-        share = f"{run.get('save_steps'):g} of the run"
-        return f"a checkpoint every {f'{every} steps' if every is not None else share}"
+        if every is not None:
+            return texts.text("ahead.saves.every_steps", every=every)
+        return texts.text("ahead.saves.every_share", share=run.get("save_steps"))
     if kind == "epoch":
-        return "a checkpoint after each epoch"
-    return "a checkpoint after each evaluation that is the best so far"
+        return texts.text("ahead.saves.epoch")
+    return texts.text("ahead.saves.best")
 
 
 def _fix(total: int | None) -> str:
-    steps = f"save_steps: {max(total // (WANTED_SAVES + 1), 1)}" if total else "save_steps: a sixth of the run or less"
-    return f"save_strategy: steps, {steps}, and save_total_limit to hold the disk"
+    steps = f"save_steps: {max(total // (WANTED_SAVES + 1), 1)}" if total else texts.text("ahead.saves.sixth")
+    return texts.text("ahead.saves.hold", steps=steps)
 
 
 def _only_model(run: Effective) -> Check:
     if not run.get("save_only_model"):
-        return Check("save_only_model", PASS, False, False, "optimizer, scheduler and RNG state are saved too")
-    text = "save_only_model: true; no optimizer, scheduler or RNG state: a resume would be a warm start"
+        return Check("save_only_model", PASS, False, False, texts.text("ahead.saves.all_saved"))
+    text = texts.text("ahead.saves.model_only")
     if run.is_short:
-        return Check("save_only_model", WARN, True, False, text, "set save_only_model: false")
-    return Check("save_only_model", FAIL, True, False, text, "set save_only_model: false")
+        return Check("save_only_model", WARN, True, False, text, texts.text("ahead.saves.full"))
+    return Check("save_only_model", FAIL, True, False, text, texts.text("ahead.saves.full"))
 
 
 def _limit(run: Effective) -> Check:
     limit, name = run.get("save_total_limit"), "save_total_limit"
     if limit is None or limit <= 0:
-        return Check(name, PASS, None, None, "all checkpoints are kept")
+        return Check(name, PASS, None, None, texts.text("ahead.saves.all_kept"))
     if limit == 1:
-        text = "save_total_limit: 1; one broken save and nothing is left"
+        text = texts.text("ahead.saves.one_kept")
         if run.config.options_of("probe") is not None:
-            text += ", and a checkpoint may be gone before the probe has asked it"
+            text += texts.text("ahead.saves.probe_late")
         return Check(name, WARN, 1, 2, text, "save_total_limit: 3")
-    return Check(name, PASS, limit, 2, f"the newest {limit} checkpoints are kept")
+    return Check(name, PASS, limit, 2, texts.text("ahead.saves.kept", limit=limit))
 
 
 def _best(run: Effective) -> Check:
@@ -124,14 +142,14 @@ def _best(run: Effective) -> Check:
     given = {name: run.config.given[name] for name in names if run.given(name)}
     name = "load_best_model_at_end"
     if run.get("stage") in ("rm", "ppo"):
-        text = f"LlamaFactory refuses {name} with stage: {run.get('stage')}"
-        return Check(name, FAIL, True, False, text, f"set {name}: false")
+        text = texts.text("ahead.saves.refuses", name=name, stage=run.get("stage"))
+        return Check(name, FAIL, True, False, text, texts.text("ahead.saves.set_false", name=name))
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         try:
             TrainingArguments(folder, use_cpu=True, report_to="none", load_best_model_at_end=True, **given)
         except ValueError as error:
-            text = f"{name} does not go with these settings: {' '.join(str(error).split())}"
-            return Check(name, FAIL, True, None, text, "make save_steps a multiple of eval_steps, same strategy")
+            text = texts.text("ahead.saves.does_not_go", name=name, error=" ".join(str(error).split()))
+            return Check(name, FAIL, True, None, text, texts.text("ahead.saves.multiple"))
     if run.word("save_strategy") == "no":
-        return Check(name, SKIPPED, True, None, "nothing is saved")
-    return Check(name, PASS, True, None, "saving and evaluating go together")
+        return Check(name, SKIPPED, True, None, texts.text("ahead.saves.nothing"))
+    return Check(name, PASS, True, None, texts.text("ahead.saves.together"))

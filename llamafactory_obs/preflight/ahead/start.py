@@ -13,6 +13,11 @@ from .effective import Effective
 LOG = "trainer_log.jsonl"
 
 
+#: with these stages nothing is resumed. ppo: `CustomPPOTrainer.ppo_train` refuses; rm: the Trainer looks for weights of
+#: the model with its value head, and only an adapter was saved; with full tuning neither looks at checkpoints
+NEVER = ("rm", "ppo")
+
+
 @dataclass(frozen=True)
 class Start:
     """How a run will begin.
@@ -20,6 +25,7 @@ class Start:
     Attributes:
         kind: "new" | "resume" | "refused".
         why: in words, for people.
+        reason: the same as one word, for who says it in a language of his own.
         checkpoint: what is resumed; None where nothing is.
         asked: the config names the checkpoint itself.
         checkpoints: names of those in `output_dir`, by step.
@@ -28,6 +34,7 @@ class Start:
 
     kind: str
     why: str
+    reason: str
     checkpoint: Path | None = None
     asked: bool = False
     checkpoints: list[str] = field(default_factory=list)
@@ -41,39 +48,51 @@ def how_it_starts(run: Effective) -> Start:
     overwrite = bool(run.get("overwrite_output_dir"))
     deletes = overwrite and (output / LOG).exists()
     asked = run.config.given.get("resume_from_checkpoint")
-    can = not (run.get("stage") in ("rm", "ppo") and run.get("finetuning_type") in ("full", "freeze"))
+    can = can_resume(run)
 
-    def start(kind: str, why: str, checkpoint: Path | None = None) -> Start:
-        return Start(kind, why, checkpoint, bool(asked), found, deletes)
+    def start(kind: str, reason: str, why: str, checkpoint: Path | None = None) -> Start:
+        if kind == "resume" and run.get("stage") in NEVER:
+            kind, reason = "refused", "stage_ends"
+            why = f"{why}; but LlamaFactory ends with an error: stage: {run.get('stage')} cannot resume"
+        return Start(kind, why, reason, checkpoint, bool(asked), found, deletes)
 
     if asked is not None and not can:
         why = f"starts new: LlamaFactory ignores resume_from_checkpoint with stage: {run.get('stage')} and full tuning"
-        return start("new", why)
+        return start("new", "stage_ignores", why)
     if asked is True:  # left to transformers
         if not found:
-            return start("refused", f"resume_from_checkpoint: true, and there is no checkpoint in {output}")
-        return start("resume", f"will resume from {found[-1]}, the newest", output / found[-1])
+            why = f"resume_from_checkpoint: true, and there is no checkpoint in {output}"
+            return start("refused", "none_there", why)
+        return start("resume", "asked_newest", f"will resume from {found[-1]}, the newest", output / found[-1])
     if asked:
         folder = Path(str(asked))
         if not folder.is_dir():
-            return start("refused", f"resume_from_checkpoint: no such folder {folder}")
-        return start("resume", f"will resume from {folder.name}, as asked", folder)
+            return start("refused", "no_such_folder", f"resume_from_checkpoint: no such folder {folder}")
+        return start("resume", "asked", f"will resume from {folder.name}, as asked", folder)
     if asked is not None:  # false
-        return start("new", "starts new: resume_from_checkpoint is off")
+        return start("new", "off", "starts new: resume_from_checkpoint is off")
     if not output.is_dir():
-        return start("new", f"starts new: {output} does not exist yet")
+        return start("new", "no_folder", f"starts new: {output} does not exist yet")
     if overwrite:
-        return start("new", "starts new: overwrite_output_dir is on" if found or deletes else "starts new")
+        why = "starts new: overwrite_output_dir is on" if found or deletes else "starts new"
+        return start("new", "overwrite", why)
     if not can:
-        return start("new", "starts new: LlamaFactory cannot resume this stage")
+        return start("new", "stage", "starts new: LlamaFactory cannot resume this stage")
     if found:
-        return start("resume", f"will resume from {found[-1]}, which lies in output_dir, unasked", output / found[-1])
+        why = f"will resume from {found[-1]}, which lies in output_dir, unasked"
+        return start("resume", "unasked", why, output / found[-1])
     from llamafactory.extras.constants import CHECKPOINT_NAMES
 
     names = sorted(name for name in CHECKPOINT_NAMES if (output / name).is_file())
     if names:
-        return start("refused", f"{output} holds {names[0]} and no checkpoint: LlamaFactory refuses to start")
-    return start("new", "starts new: no checkpoint in output_dir")
+        why = f"{output} holds {names[0]} and no checkpoint: LlamaFactory refuses to start"
+        return start("refused", "model_there", why)
+    return start("new", "empty", "starts new: no checkpoint in output_dir")
+
+
+def can_resume(run: Effective) -> bool:
+    """Does LlamaFactory look at checkpoints at all? With some stages it does not, also where one is named."""
+    return not (run.get("stage") in NEVER and run.get("finetuning_type") in ("full", "freeze"))
 
 
 def checkpoints_in(output: Path) -> list[str]:

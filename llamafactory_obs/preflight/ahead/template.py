@@ -4,6 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from ... import texts
 from ...identity.model import find_folder
 from ..result import FAIL, PASS, SKIPPED, WARN, Check
 from .effective import Effective
@@ -17,16 +18,18 @@ def check_saved_template(run: Effective) -> list[Check]:
     output = run.output_dir
     names = checkpoints_in(output)
     if not names:
-        return [Check(NAME, SKIPPED, None, None, "no checkpoint in output_dir yet")]
+        return [Check(NAME, SKIPPED, None, None, texts.text("ahead.template.none_yet"))]
     base = find_folder(run.get("model_name_or_path"), run.get("model_revision"), None, run.get("cache_dir"))
     if base is None:
-        return [Check(NAME, SKIPPED, None, None, f"{run.get('model_name_or_path')} is not on this machine")]
+        return [
+            Check(NAME, SKIPPED, None, None, texts.text("ahead.template.not_here", model=run.get("model_name_or_path")))
+        ]
     wanted = template_of(base)
     found = {name: template_of(output / name) for name in names}
     torn = [name for name in names if contradicts(output / name)]
     if torn:
-        text = f"{_some(torn)} holds one template in chat_template.jinja and another in tokenizer_config.json"
-        fix = "keep one: transformers takes chat_template.jinja"
+        text = texts.text("ahead.template.torn", names=_some(torn))
+        fix = texts.text("ahead.template.keep_one")
         return [Check(NAME, FAIL, torn, None, text, fix)]
     if wanted is None:
         one = digest(found[names[-1]])
@@ -34,17 +37,17 @@ def check_saved_template(run: Effective) -> list[Check]:
         return [Check(NAME, PASS, one, None, text)]
     none = [name for name in names if found[name] is None]
     if none:
-        text = (
-            f"{_some(none)} has no chat template, the base model has {digest(wanted)}: a server renders no chat with it"
-        )
-        return [Check(NAME, FAIL, None, digest(wanted), text, f"copy chat_template.jinja of {base} there")]
+        text = texts.text("ahead.template.lost", names=_some(none), digest=digest(wanted))
+        return [Check(NAME, FAIL, None, digest(wanted), text, texts.text("ahead.template.copy", base=base))]
     other = [name for name in names if found[name] != wanted]
     if other:
-        text = f"{_some(other)} has the chat template {digest(found[other[0]])}, the base model {digest(wanted)}"
-        text += ": a server renders its prompts in another way than the base model's"
-        fix = "meant (replace_jinja_template)? then serve it with its own; else copy the base model's there"
+        text = texts.text(
+            "ahead.template.other", names=_some(other), theirs=digest(found[other[0]]), digest=digest(wanted)
+        )
+        text += texts.text("ahead.template.other_prompts")
+        fix = texts.text("ahead.template.meant")
         return [Check(NAME, WARN, digest(found[other[0]]), digest(wanted), text, fix)]
-    text = f"{_some(names)}: the base model's chat template ({digest(wanted)})"
+    text = texts.text("ahead.template.same", names=_some(names), digest=digest(wanted))
     return [Check(NAME, PASS, digest(wanted), digest(wanted), text)]
 
 
@@ -77,4 +80,4 @@ def _in_config(folder: Path) -> str | None:
 
 
 def _some(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    return names[0] if len(names) == 1 else texts.text("ahead.template.more", first=names[0], count=len(names) - 1)

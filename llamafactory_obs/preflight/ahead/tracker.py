@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import io
 
+from ... import texts
 from ...plugin.names import did_you_mean
 from ...plugin.tracker_project import ARGUMENTS, LLAMAFACTORYS, VARIABLES, said
 from ..result import FAIL, PASS, SKIPPED, WARN, Check
@@ -45,19 +46,28 @@ def check_tracker(run: Effective) -> list[Check]:
     if run.get("use_swanlab"):
         checks.append(_project(run, "use_swanlab", run.get("swanlab_project")))
     if not checks:
-        return [_none(run), Check("run_name", SKIPPED, run.get("run_name"), None, f"no tracker; {_suggestion(run)}")]
+        return [
+            _none(run),
+            Check(
+                "run_name",
+                SKIPPED,
+                run.get("run_name"),
+                None,
+                texts.text("ahead.tracker.none", suggestion=_suggestion(run)),
+            ),
+        ]
     if not run.get("use_swanlab") and not _NAMED & {str(name) for name in names}:
-        text = f"{', '.join(map(str, names))} does not read run_name; {_suggestion(run)}"
+        text = texts.text("ahead.tracker.no_run_name", names=", ".join(map(str, names)), suggestion=_suggestion(run))
         return [*checks, Check("run_name", SKIPPED, run.get("run_name"), None, text)]
     return [*checks, _name(run, names)]
 
 
 def _none(run: Effective) -> Check:
-    what = "report_to: none" if run.given("report_to") else "report_to is not set, the default is none"
+    what = "report_to: none" if run.given("report_to") else texts.text("ahead.tracker.not_set")
     if run.config.callbacks:
-        return Check("tracker", PASS, "none", None, f"{what}; the record in obs/ is kept in any case")
-    text = f"{what}: the curves are in trainer_log.jsonl only, without gradient norms"
-    return Check("tracker", WARN, "none", None, text, "report_to: wandb, or callbacks: [grad_norm_spike]")
+        return Check("tracker", PASS, "none", None, texts.text("ahead.tracker.kept", what=what))
+    text = texts.text("ahead.tracker.log_only", what=what)
+    return Check("tracker", WARN, "none", None, text, texts.text("ahead.tracker.cure"))
 
 
 def _one(run: Effective, name: str) -> Check:
@@ -81,14 +91,14 @@ def _refused(run: Effective, name: object) -> Check | None:
     if not isinstance(name, str) or name not in INTEGRATION_TO_CALLBACK:
         known = sorted(INTEGRATION_TO_CALLBACK)
         hint = did_you_mean(str(name).lower(), known)
-        text = f"report_to: transformers knows no tracker {name!r}, the training ends at its start{hint}"
-        return Check("tracker", FAIL, name, known, text, "report_to: none, or a list of what transformers knows")
+        text = texts.text("ahead.tracker.unknown", name=name, hint=hint)
+        return Check("tracker", FAIL, name, known, text, texts.text("ahead.tracker.known"))
     if run.get("stage") == "ppo" and name not in _PPO:
-        text = f"report_to: LlamaFactory refuses {name} with stage: ppo"
+        text = texts.text("ahead.tracker.ppo", name=name)
         return Check("tracker", FAIL, name, list(_PPO), text, f"report_to: one of {', '.join(_PPO)}")
     available = getattr(integrations, _AVAILABLE.get(name, f"is_{name}_available"))
     if name != "swanlab" and not available():
-        text = f"report_to: {name}, which is not installed here: the Trainer refuses to start"
+        text = texts.text("ahead.tracker.not_installed", name=name)
         return Check("tracker", FAIL, name, None, text, f"pip install {_PACKAGE.get(name, name)}, or another report_to")
     return None
 
@@ -100,28 +110,34 @@ def _project(run: Effective, name: str, now: str | None) -> Check:
     where = own or VARIABLES[name]
     ours = run.config.settings.tracker_project
     if named:
-        also = f" (obs: tracker: project {ours!r} gives way)" if ours and ours != now else ""
-        return Check("tracker", PASS, now, None, f"{label}: project {now!r}, from {where}{also}")
+        also = texts.text("ahead.tracker.gives_way", ours=ours) if ours and ours != now else ""
+        return Check(
+            "tracker",
+            PASS,
+            now,
+            None,
+            texts.text("ahead.tracker.project", label=label, project=now, where=where, also=also),
+        )
     if ours:
-        return Check("tracker", PASS, ours, None, f"{label}: project {ours!r}, from obs: tracker")
-    lands = repr(now) if now else _DEFAULTS.get(name, "a default project")
-    text = f"{label} without a project: everything lands in {lands}"
+        return Check("tracker", PASS, ours, None, texts.text("ahead.tracker.ours", label=label, ours=ours))
+    lands = repr(now) if now else _DEFAULTS.get(name, texts.text("ahead.tracker.default"))
+    text = texts.text("ahead.tracker.nameless", label=label, lands=lands)
     set_it = f"{own}: NAME" if own else f"export {where}=NAME"
     return Check("tracker", WARN, now, "a project of yours", text, f"obs: {{tracker: {{project: NAME}}}}, or {set_it}")
 
 
 def _swanlab(run: Effective) -> Check:
     """transformers' integration asks `swanlab.get_run()` before there is a run; newer swanlab raises there."""
-    fix = "report_to: none and use_swanlab: true (LlamaFactory's own way)"
+    fix = texts.text("ahead.tracker.own_way")
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             importlib.import_module("swanlab").get_run()
     except ImportError as error:
-        text = f"report_to: swanlab does not import: {error}: the training ends at its start"
+        text = texts.text("ahead.tracker.no_import", error=error)
         return Check("tracker", FAIL, "swanlab", None, text, f"pip install swanlab; {fix}")
     except Exception as error:
         why = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        text = f"report_to: swanlab ends the training at its start: swanlab.get_run() raises ({why})"
+        text = texts.text("ahead.tracker.raises", why=why)
         return Check("tracker", FAIL, "swanlab", "use_swanlab", text, fix)
     return _project(run, "swanlab", said("swanlab"))
 
@@ -131,12 +147,19 @@ def _name(run: Effective, names: list[str]) -> Check:
     name, output = run.get(key), run.config.given.get("output_dir")
     if name and str(name) != str(output):
         return Check("run_name", PASS, name, None, f"{key}: {name}")
-    text = f"{key} equals output_dir" if name else f"{key} is not set: the tracker makes one up"
+    text = texts.text("ahead.tracker.equals", key=key) if name else texts.text("ahead.tracker.made_up", key=key)
     suggestion = suggested_run_name(run.config, last_run(run.config))
-    return Check("run_name", WARN, name, suggestion, f"{text}; {_suggestion(run)}", f"{key}: {suggestion}")
+    return Check(
+        "run_name",
+        WARN,
+        name,
+        suggestion,
+        texts.text("ahead.tracker.joined", text=text, suggestion=_suggestion(run)),
+        f"{key}: {suggestion}",
+    )
 
 
 def _suggestion(run: Effective) -> str:
     last = last_run(run.config)
-    since = f" (what changed since {last['name']})" if last else ""
-    return f"a telling name: {suggested_run_name(run.config, last)}{since}"
+    since = texts.text("ahead.tracker.since", name=last["name"]) if last else ""
+    return texts.text("ahead.tracker.telling", name=suggested_run_name(run.config, last), since=since)

@@ -269,7 +269,7 @@ def test_a_file_is_no_folder(tmp_path):
         command.request(args)
 
 
-@pytest.mark.parametrize(("lang", "words"), [("en", "not restored: optimizer"), ("zh", "未恢复：优化器状态")])
+@pytest.mark.parametrize(("lang", "words"), [("en", "not restored: the optimizer"), ("zh", "未恢复：优化器状态")])
 def test_a_resume_says_what_did_not_come_back(tmp_path, lang, words):
     record = LiveRecord(tmp_path, max_steps=40)
     lacks = {"not_restored": [{"part": "optimizer", "why": "optimizer.pt is missing"}]}

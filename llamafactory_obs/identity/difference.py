@@ -52,7 +52,7 @@ def _holds_nothing(value: object) -> bool:
 
 
 def _versions(rows: object) -> dict[str, str]:
-    return dict(str(row).split("==", 1) for row in rows or [] if "==" in str(row))
+    return dict(str(row).split("==", 1) for row in (rows if isinstance(rows, list) else []) if "==" in str(row))
 
 
 def _keyed(a: list, b: list) -> tuple[object, object]:

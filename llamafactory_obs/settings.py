@@ -37,6 +37,9 @@ class Settings:
     tracker_project: str | None = None
     """The tracker's project (`obs: {tracker: {project: NAME}}`), set before the tracker starts."""
 
+    price: tuple[float, str] | None = None
+    """What the whole machine costs per hour, and the currency (`price: 12.5`, `{per_hour: 12.5, currency: CNY}`)."""
+
     alerts: AlertOptions = field(default_factory=AlertOptions)
     """When alerts are told, to whom, and which ones stop the run, see `docs/alerts.md`."""
 
@@ -64,6 +67,7 @@ class Settings:
             mask_range=parse_range("obs: mask_range", block.get("mask_range")),
             **{name: _gib(name, block.get(name)) for name in ("limit_gib", "margin_gib")},
             **{name: _path(name, block.get(name)) for name in ("suite", "baseline", "smoke")},
+            price=parse_price(block.get("price")),
             tracker_project=_project(block.get("tracker")),
             alerts=parse_alerts(block.get("alerts")),
             control=parse_control(block.get("control")),
@@ -100,6 +104,23 @@ def _project(value: object) -> str | None:
     if not isinstance(project, str) or not project.strip():
         raise ConfigError(f"obs: tracker: project must be a name, got {project!r}")
     return project
+
+
+def parse_price(value: object) -> tuple[float, str] | None:
+    """`price: 12.5` or `price: {per_hour: 12.5, currency: CNY}`: (per hour, currency), the currency "" where not given.
+
+    Raises:
+        ConfigError: no number of 0 or above, an unknown key, or a currency that is no short word.
+    """
+    given = value if isinstance(value, dict) else {"per_hour": value}
+    per_hour, currency = given.get("per_hour"), given.get("currency", "")
+    if value is None:
+        return None
+    number = isinstance(per_hour, (int, float)) and not isinstance(per_hour, bool) and 0 <= per_hour < 1e9
+    word = isinstance(currency, str) and len(currency) <= 8 and currency.isprintable()
+    if not number or not word or set(given) - {"per_hour", "currency"}:
+        raise ConfigError(f"obs: price must be 12.5 (per hour) or {{per_hour: 12.5, currency: CNY}}, got {value!r}")
+    return float(per_hour), currency
 
 
 def parse_range(where: str, value: object) -> tuple[float, float] | None:

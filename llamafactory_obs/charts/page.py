@@ -16,7 +16,7 @@ from .text import escape
 _MARK = "<!doctype html>\n<!-- llamafactory-obs page -->\n"
 
 
-def page(title: str, sections: Sequence[tuple[str, str, str]], head: str = "") -> str:
+def page(title: str, sections: Sequence[tuple[str, str, str]], head: str = "", lang: str = "en") -> str:
     """A whole page.
 
     The Content-Security-Policy forbids all network and every script but ours, which is named by its hash (CSP level 3,
@@ -26,6 +26,7 @@ def page(title: str, sections: Sequence[tuple[str, str, str]], head: str = "") -
         title: of the page, plain text.
         sections: (id, title, HTML) in order; one with an empty title has no heading and no place in the contents.
         head: HTML above the contents.
+        lang: language of its texts, for the browser and screen readers.
     """
     style, script = _asset("page.css"), _asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
@@ -39,7 +40,7 @@ def page(title: str, sections: Sequence[tuple[str, str, str]], head: str = "") -
         for id_, name, content in sections
     )
     return (
-        f'{_MARK}<html lang="en"><head><meta charset="utf-8">'
+        f'{_MARK}<html lang="{identifier(lang)}"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'

@@ -85,6 +85,8 @@ class EvalTurnDetector:
         if len(after) < self.least:
             return None
         best_step, best, train_then = self.evals[self._best]
+        if best == 0:  # no share of it can be told, and a loss of 0 is broken (all labels masked)
+            return None
         band, recent = self._band(), [value for _, value, _ in after[-self.least :]]
         if min(recent) <= best + band or loss <= best + 1.2 * band:
             return None

@@ -1,0 +1,36 @@
+"""Keeps what the gates said, so that the record sheet of the run can tell it."""
+
+import os
+import time
+from pathlib import Path
+
+from ..identity.redact import redact
+from ..record.gates import gates_file, read_gates
+from ..record.schema import encode
+from .run_config import RunConfig
+
+
+def keep(config: RunConfig, gates: list[dict]) -> Path | None:
+    """Write the gates' answers beside the run's output folder; of gates that were not asked now the last ones stay.
+
+    Returns:
+        The file; None where the config names no output folder or it cannot be written: a verdict is none the worse.
+    """
+    output_dir = config.given.get("output_dir")
+    if not gates or not isinstance(output_dir, str) or not output_dir.strip():
+        return None
+    file, now = gates_file(output_dir), time.time()
+    given = redact(config.given)
+    earlier = read_gates(file)
+    held = {gate["name"]: gate for gate in earlier.get("gates", ())} if earlier.get("given") == given else {}
+    held |= {gate["name"]: {**gate, "time": now} for gate in gates}
+    content = {"config": str(config.path), "given": given, "gates": list(held.values())}
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(encode(content, indent=1))
+        os.replace(temporary, file)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        return None
+    return file

@@ -1,0 +1,159 @@
+"""`llamafactory-obs report DIR`: what the verb does with its words."""
+
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import ConfigError
+from ..output import as_json, own_stdout
+
+
+@dataclass(frozen=True)
+class Request:
+    """The words of one call.
+
+    Attributes:
+        path: a run's folder, or a log.
+        lang: "en" or "zh"; None for the terminal's language.
+        price, currency: of the whole machine per hour; None for what the run's config says.
+        note: words to add to the record.
+        html, markdown, bundle: where they go; markdown "-" is stdout.
+        verify: a bundle to be checked; `path` then is the run that its weights are compared with, or None.
+        as_json: one object on stdout.
+    """
+
+    path: Path | None
+    lang: str | None = None
+    price: float | None = None
+    currency: str = ""
+    note: str | None = None
+    html: Path | None = None
+    markdown: str | None = None
+    bundle: Path | None = None
+    verify: Path | None = None
+    as_json: bool = False
+
+
+def add_options(parser) -> None:
+    """The verb's words, for argparse."""
+    add = parser.add_argument
+    add("path", nargs="?", metavar="DIR", help="a run's output_dir, or a log")
+    add("--lang", choices=("en", "zh"), help="language of the sheet (default: LLAMAFACTORY_OBS_LANG, else the locale)")
+    add("--price", type=float, metavar="PER_HOUR", help="of the whole machine (default: the run's `obs: {price: ...}`)")
+    add("--currency", default="", metavar="WORD", help="of --price, such as CNY")
+    add("--note", metavar="TEXT", help="add words to the record; safe while the run is going")
+    add("--html", metavar="FILE", help="write the sheet as one self-contained page")
+    add("--markdown", metavar="FILE", help="write the sheet as Markdown (-: to stdout)")
+    add("--bundle", metavar="FILE", help="pack config, data card, identity, record, evaluation and failed samples")
+    add("--verify", metavar="FILE", help="check a bundle; with DIR also whether its weights are those of the run")
+    add("--json", action="store_true", help="one JSON object on stdout and nothing else there")
+
+
+def request(args) -> Request:
+    """The words as argparse gives them, checked.
+
+    Raises:
+        ConfigError: words that do not go together.
+    """
+    if args.path is None and args.verify is None:
+        raise ConfigError("report: name the run's output_dir: `llamafactory-obs report DIR`")
+    if args.price is not None and not (math.isfinite(args.price) and args.price >= 0):
+        raise ConfigError(f"--price must be a number of 0 or above, got {args.price}")
+    if args.currency and args.price is None:
+        raise ConfigError("--currency belongs to --price")
+    if args.json and args.markdown == "-":
+        raise ConfigError("--json and --markdown - both want stdout: name a file for one of them")
+    if args.verify and any((args.note, args.html, args.markdown, args.bundle)):
+        raise ConfigError("--verify only checks a bundle: call it alone")
+    if args.bundle and not args.bundle.endswith((".tar.gz", ".tgz", ".zip")):
+        raise ConfigError(f"--bundle: name a .tar.gz or a .zip, got {args.bundle}")
+    path, html, bundle, verify = (
+        Path(word).expanduser() if word else None for word in (args.path, args.html, args.bundle, args.verify)
+    )
+    return Request(
+        path, args.lang, args.price, args.currency, args.note, html, args.markdown, bundle, verify, args.json
+    )
+
+
+def run(request: Request) -> int:
+    """Write the sheet, and return the exit code: 0; 1 a bundle that is not whole; 2 bad input.
+
+    Raises:
+        ConfigError: nothing can be done with these words.
+    """
+    from ..texts import language, speaking
+
+    with speaking(request.lang or language()):
+        return _verify(request) if request.verify is not None else _report(request)
+
+
+def _report(request: Request) -> int:
+    from ..diagnosis.command import as_dict as diagnosis_as_dict
+    from ..diagnosis.judge import judge
+    from ..summary import Price, as_dict, load, summarize
+    from ..summary.price import priced
+    from ..texts import speaking
+    from .values import t
+
+    with own_stdout() as stdout:
+        loaded = load(request.path)
+        written = {"note": _note(request, loaded)} if request.note is not None else {}
+        summary = summarize(loaded)
+        price = None if request.price is None else Price(request.price, request.currency, "--price")
+        summary = summary if price is None else priced(summary, price)
+        diagnosis = judge(loaded.curves)
+        if request.html is not None:
+            from ..charts import write_page
+            from .page import render
+
+            write_page(render(summary, diagnosis, loaded.curves), request.html)
+            written["html"] = str(request.html)
+        if request.markdown is not None:
+            from .markdown import markdown
+            from .write import write_markdown
+
+            sheet = markdown(summary, diagnosis, loaded.curves)
+            if request.markdown != "-":
+                write_markdown(sheet, Path(request.markdown).expanduser())
+                written["markdown"] = request.markdown
+        if request.bundle is not None:
+            from .bundle import pack
+
+            written |= {"bundle": pack(loaded, price, request.bundle)}
+    if request.as_json:
+        with speaking("en"):
+            answer = {"summary": as_dict(summary), "diagnosis": diagnosis_as_dict(diagnosis), **written}
+        print(as_json(answer, stdout, 2), file=stdout)
+    elif request.markdown == "-":
+        print(sheet, end="", file=stdout)
+    elif not written:
+        from .terminal import show
+
+        show(summary, diagnosis, loaded.curves, stdout)
+    for key in ("html", "markdown"):
+        if key in written:
+            print(t("written", path=written[key]), file=sys.stderr)
+    if "bundle" in written:
+        from .bundle import told
+
+        print(told(written["bundle"]), file=sys.stderr)
+    return 0
+
+
+def _note(request: Request, loaded) -> dict:
+    from .notes import add_note
+    from .values import t
+
+    file, number = add_note(request.path, request.note, max(loaded.curves.steps, default=0))
+    print(t("noted", number=number, path=file), file=sys.stderr)
+    return {"file": str(file), "number": number}
+
+
+def _verify(request: Request) -> int:
+    from .bundle import told, verify
+
+    with own_stdout() as stdout:
+        found = verify(request.verify, request.path)
+    print(as_json(found, stdout, 2) if request.as_json else told(found), file=stdout)
+    return 0 if found["whole"] else 1

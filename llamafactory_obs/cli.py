@@ -14,6 +14,7 @@ from . import __version__
 from .errors import ConfigError
 from .output import as_json, own_stdout
 from .plugin.names import did_you_mean
+from .texts import speaking
 
 PROG = "llamafactory-obs"
 
@@ -55,6 +56,11 @@ _WITH_A_MODULE = (
         "Say what each checkpoint is good for, by its content: resumes exactly, warm start only, serves, or broken.",
     ),
     (
+        "resume",
+        ".resume.command",
+        "Say what LlamaFactory will do with this config and its output_dir, and how the run really continues; start it.",
+    ),
+    (
         "replay",
         ".replay.command",
         "Rebuild the batch of a recorded step and run it on a checkpoint: does the anomaly come with the data?",
@@ -63,6 +69,16 @@ _WITH_A_MODULE = (
         "timeline",
         ".timeline.command",
         "Show the events and metrics of a run or a log on one step axis.",
+    ),
+    (
+        "watch",
+        ".watch.command",
+        "Watch a run on a live terminal screen: curves, machine, mask, probes, alerts, time and cost to go.",
+    ),
+    (
+        "board",
+        ".board.command",
+        "Serve a local web page, live and read-only, that shows one or several runs side by side.",
     ),
     (
         "control",
@@ -75,9 +91,19 @@ _WITH_A_MODULE = (
         "Read a run or a log and say what shape it has, whether to kill or keep it, why, and what to change.",
     ),
     (
+        "report",
+        ".report.command",
+        "The record sheet of a run, every line measured: terminal, Markdown, HTML; notes; a bundle with hashes.",
+    ),
+    (
+        "compare",
+        ".compare.command",
+        "Compare runs: what differs, where their curves part beyond noise, which is better on what evidence.",
+    ),
+    (
         "drill",
         ".drill.command",
-        "Make an incident on purpose in short trainings of this config: a killed training that is resumed.",
+        "Make an incident on purpose in short trainings of this config, and see whether it is told.",
     ),
 )
 
@@ -103,6 +129,15 @@ def main(words: list[str] | None = None) -> int:
         return 141
 
 
+def _shows_chinese() -> bool:
+    """Has the terminal Chinese characters? One without them gets English."""
+    try:
+        "中".encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
 def _dispatch(words: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
@@ -116,7 +151,8 @@ def _dispatch(words: list[str]) -> int:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         args.overrides += later
-    return args.run(args)
+    with contextlib.nullcontext() if not getattr(args, "json", False) and _shows_chinese() else speaking("en"):
+        return args.run(args)
 
 
 class _Parser(argparse.ArgumentParser):

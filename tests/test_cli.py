@@ -29,7 +29,7 @@ def test_help_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "0 []"
-    for verb in ("train", "callbacks", "doctor", "init"):
+    for verb in ("train", "board", "callbacks", "doctor", "init"):
         assert verb in done.stdout
 
 
@@ -48,6 +48,7 @@ def test_version(capsys):
         (["init", "a", "b"], "unrecognized arguments: b"),
         (["init", "a", "--force", "b=1"], "unrecognized arguments: b=1"),
         (["mask", "a.yaml", "--json", "b"], "unrecognized arguments: b"),
+        (["resume", "a.yaml", "--exec", "--x"], "unrecognized arguments: --x"),
     ],
 )
 def test_a_wrong_call_is_one_line_and_exit_code_2(capsys, words, part):

@@ -11,6 +11,7 @@ import yaml
 from llamafactory_obs.drill.resume import trainings
 from llamafactory_obs.drill.resume.drill import drill
 from llamafactory_obs.drill.resume.plan import RESUMED
+from llamafactory_obs.preflight.rehearsal import child
 from llamafactory_obs.preflight.rehearsal.child import Ended, last_words
 from llamafactory_obs.preflight.run_config import RunConfig, read_run_config
 
@@ -28,6 +29,7 @@ def forked(config: Path, output_dir: Path, log: Path, env: dict, on_step, kill_w
             os.setsid()
             out = os.open(log, os.O_WRONLY | os.O_CREAT, 0o600)
             os.dup2(out, 1), os.dup2(out, 2)
+            os.environ.clear(), os.environ.update(env)
             datasets.config.HF_DATASETS_CACHE = Path(env["HF_DATASETS_CACHE"])
             run_exp(yaml.safe_load(config.read_text()))
             code = 0
@@ -55,7 +57,7 @@ class Runs:
         (folder / "run.yaml").write_text(yaml.safe_dump(given))
         self.config: RunConfig = read_run_config(folder / "run.yaml")
         self.count = 0
-        monkeypatch.setattr(trainings.child, "train", forked)
+        monkeypatch.setattr(child, "train", forked)
 
     def first(self):
         """A whole drill; its trainings are kept."""

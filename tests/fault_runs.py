@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tiny import WORDS, tiny_config, tiny_model
 
-FAULTS = Path(__file__).parent / "fault_callbacks.py"
+OWN = Path(__file__).parent / "fault_callbacks.py"
 
 #: as a user would write it
 CALLBACKS = [
@@ -72,18 +72,22 @@ def make_data(folder: Path, long: bool = False) -> Path:
     return folder
 
 
-def train(model: Path, data: Path, out: Path, first: tuple = (), more: tuple = (), **overrides) -> Path:
-    """One run in this process, with the callbacks of `CALLBACKS`; `first` come before them, `more` after."""
+def train(model: Path, data: Path, out: Path, more: tuple = (), **overrides) -> Path:
+    """One run in this process, with the callbacks of `CALLBACKS`, then `more`."""
     from llamafactory.train.tuner import run_exp
 
-    callbacks = [*first, *CALLBACKS, *more]
-    run_exp(tiny_config(model, data, out, callbacks=callbacks, **{**LEARNING, **overrides}))
+    run_exp(tiny_config(model, data, out, callbacks=[*CALLBACKS, *more], **{**LEARNING, **overrides}))
     return out
 
 
-def by_path(name: str, **args) -> dict:
+def own(name: str, **args) -> dict:
     """An entry of `callbacks:` for a class of `fault_callbacks.py`."""
-    return {"name": f"{FAULTS}:{name}", "args": args}
+    return {"name": f"{OWN}:{name}", "args": args}
+
+
+def planted(name: str, **args) -> dict:
+    """An entry of `callbacks:` for a fault of the drills, `module.Class`."""
+    return {"name": f"llamafactory_obs.drill.incident.faults.{name}", "args": args}
 
 
 def resumable(run: Path, folder: Path, without: tuple[str, ...] = ()) -> Path:

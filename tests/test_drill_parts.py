@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import shutil
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
@@ -261,9 +262,9 @@ def test_a_disk_that_is_too_small(tmp_path, monkeypatch):
     free = namedtuple("Usage", "total used free")
     plan = Plan(run_config(tmp_path), tmp_path / "drill", 100, 20)
     needed = int((4 * 3 + 1) * 2**30 * 1.1)  # two last checkpoints, and the last training with two and its model
-    monkeypatch.setattr(folders.shutil, "disk_usage", lambda path: free(0, 0, needed))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: free(0, 0, needed))
     assert folders.check_room(plan) == ""
-    monkeypatch.setattr(folders.shutil, "disk_usage", lambda path: free(0, 0, needed - 1))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: free(0, 0, needed - 1))
     with pytest.raises(ConfigError, match=r"needs 14.3 GiB .* --out"):
         folders.check_room(plan)
 

@@ -6,7 +6,7 @@ All runs are made in this process by one fixture, of a model with 0.6M parameter
 import json
 
 import pytest
-from fault_runs import RATE, RESUME_AT, SHIFTED_AT, by_path, make_data, make_model, resumable, train
+from fault_runs import RATE, RESUME_AT, SHIFTED_AT, make_data, make_model, own, planted, resumable, train
 
 from llamafactory_obs import load_record
 
@@ -34,11 +34,11 @@ def runs(llamafactory, tmp_path_factory):
         "constant": lambda out: train(model, data, out, **constant),
         "resumed": resume,
         "rate": lambda out: train(model, data, out, learning_rate=20 * RATE, **constant),
-        "rate_later": lambda out: train(model, data, out, more=(by_path("RaiseRate", factor=20, after=80),)),
-        "labels": lambda out: train(model, data, out, first=(by_path("ShiftLabels", at=SHIFTED_AT),)),
-        "labels_unseen": lambda out: train(model, data, out, more=(by_path("ShiftLabels", at=SHIFTED_AT),)),
+        "rate_later": lambda out: train(model, data, out, more=(planted("rate.RaiseRate", factor=20, at=81),)),
+        "labels": lambda out: train(model, data, out, more=(planted("batches.ShiftLabels", at=SHIFTED_AT),)),
+        "labels_unseen": lambda out: train(model, data, out, more=(own("ShiftLabelsUnseen", at=SHIFTED_AT),)),
         "state_lost": lambda out: resume(out, ("optimizer.pt",)),
-        "slow_save": lambda out: train(model, data, out, more=(by_path("SlowSave", after=90),)),
+        "slow_save": lambda out: train(model, data, out, more=(planted("storage.WriteEveryStep", at=91),)),
         "long_rows": lambda out: train(model, make_data(out.parent / "long", long=True), out),
     }
 

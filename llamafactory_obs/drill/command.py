@@ -1,18 +1,28 @@
-"""`llamafactory-obs drill NAME RUN.yaml`: the drills by name, each a package of its own with its own words."""
+"""`llamafactory-obs drill NAME RUN.yaml`: the drills by name, each in a package that has its words."""
 
 import functools
 import importlib
 
-#: name -> what it does; the package of that name has a `command` with `add_options`, `request` and `run`
+#: name -> its package here, and what it does; the package has a `command` with `add_options`, `request` and `run`
 DRILLS = {
-    "resume": "Kill a short training of this config, resume it, and compare it with one that was never interrupted.",
+    "resume": (
+        "resume",
+        "Kill a short training of this config, resume it, and compare it with one that was never interrupted.",
+    ),
+    "oom": ("incident", "One over-long sample that does not fit: is memory running out named with its cause?"),
+    "spike": ("incident", "The learning rate times 20 on the way: is the change of the rate named?"),
+    "labels": ("incident", "One batch whose labels are shifted by one: is the batch named?"),
+    "throughput": ("incident", "A large file written synchronously in every step: is the disk named?"),
+    "nan": ("incident", "One infinite gradient: is the layer that it came from named?"),
+    "lora_off": ("incident", "An adapter that takes no part: is it said that nothing is trained?"),
+    "all": ("incident", "All six incidents beside one healthy twin, and the table of scores."),
 }
 
 
 def add_options(parser) -> None:
     """One sub-command for each drill."""
     names = parser.add_subparsers(title="drills", metavar="NAME", dest="drill", required=True)
-    for name, help_text in DRILLS.items():
+    for name, (_, help_text) in DRILLS.items():
         one = names.add_parser(name, help=help_text, description=help_text, allow_abbrev=False)
         _command(name).add_options(one)
 
@@ -33,4 +43,4 @@ def run(request: functools.partial) -> int:
 
 
 def _command(name: str):
-    return importlib.import_module(f".{name}.command", __package__)
+    return importlib.import_module(f".{DRILLS[name][0]}.command", __package__)

@@ -1,7 +1,6 @@
 """The drill: an unbroken training, one that is killed, its resume, and the unbroken one a second time."""
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from ...checkpoint.files import Incomplete
@@ -11,11 +10,13 @@ from ...preflight.rehearsal.child import Ended
 from ...preflight.run_config import RunConfig, parsed
 from ...preflight.signals import signals_raise
 from ...probe.complete import prove
+from ..folder import check_folder, default_folder
+from ..training import Say
 from . import take_away as taking
 from .before import losses_before
 from .curves import Curves, read_curves
 from .end_state import compare_states
-from .folder import check_folder, check_room, default_folder, drill_folder, prune
+from .folder import check_room, drill_folder, prune
 from .judge import judge_curves, judge_generators, judge_state, judge_weights, largest_tensors, same_start
 from .limits import limits, settings
 from .lost import joined, losses_after
@@ -24,8 +25,6 @@ from .outcome import DIFFERS, EQUAL, EXACTLY, NOISE, NOT_JUDGED, PARTS, UNKNOWN,
 from .plan import AGAIN, BROKEN, RESUMED, UNBROKEN, Plan, derive, notes
 from .trainings import train
 from .weights import compare_weights
-
-Say = Callable[[str], None]
 
 
 def drill(
@@ -47,7 +46,7 @@ def drill(
     if config.given.get("stage") == "ppo":
         raise ConfigError("stage ppo: a drill covers pt, sft, rm, dpo and kto; ppo has a loop of its own")
     taking.check(config, take_away)
-    folder = (out or default_folder(config)).absolute()
+    folder = (out or default_folder(config, "resume")).absolute()
     check_folder(folder)
     with parsed(config):  # what LlamaFactory refuses ends here, in one line
         pass

@@ -1,23 +1,18 @@
 """The report of a drill: a Markdown file for people and the same as JSON."""
 
-import json
-
+from .. import markdown
+from ..markdown import REPORT, changes, table
 from .outcome import Outcome
 from .words import differing, marks, number, same, sparklines, word
 
-REPORT, DATA = "report.md", "report.json"
 _CURVE = 80
 
 
 def write_reports(outcome: Outcome) -> None:
     """Write both into the drill's folder; a disk that is full by now is a note, the verdict stands."""
     outcome.report = outcome.folder / REPORT
-    try:
-        outcome.report.write_text("\n".join(_report(outcome)) + "\n", encoding="utf-8")
-        text = json.dumps(outcome.as_dict(), ensure_ascii=False, indent=2)
-        (outcome.folder / DATA).write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        outcome.notes.append(f"the report cannot be written to {outcome.folder}: {error.strerror}")
+    if failed := markdown.write_reports(outcome.folder, _report(outcome), outcome.as_dict()):
+        outcome.notes.append(failed)
         outcome.report = None
 
 
@@ -37,17 +32,16 @@ def _report(outcome: Outcome) -> list[str]:
     ]
     if outcome.lost:
         rows = [[one.part, one.before or "nothing was said", one.after or "nothing shows"] for one in outcome.lost]
-        lines += ["", "## What was lost", "", *_table(["part", "before the resume", "after it"], rows)]
+        lines += ["", "## What was lost", "", *table(["part", "before the resume", "after it"], rows)]
     if outcome.last_words:
         lines += ["", f"## Last words of the {outcome.failed} training", "", "```", *outcome.last_words, "```"]
     lines += _measures(outcome) + _curves(outcome) + _tensors(outcome)
     if outcome.settings:
         rows = [[row["setting"], row["drill"], row["run"] or "no record"] for row in outcome.settings]
-        lines += ["", "## Limits of determinism", "", *_table(["setting", "this drill", "the recorded run"], rows)]
+        lines += ["", "## Limits of determinism", "", *table(["setting", "this drill", "the recorded run"], rows)]
     lines += ["", *(f"- {text}" for text in (*outcome.limits, *outcome.notes))]
-    rows = [[f"`{key}`", _code(change["from"]), _code(change["to"])] for key, change in outcome.changed.items()]
     lines += ["", "## What differs from the config", "", "All else is as in the config.", ""]
-    return lines + _table(["key", "config", "drill"], rows)
+    return lines + changes(outcome.changed)
 
 
 def _measures(outcome: Outcome) -> list[str]:
@@ -60,11 +54,11 @@ def _measures(outcome: Outcome) -> list[str]:
         rows.append([one.name, word(one), found, noise, "-" if one.first is None else str(one.first)])
     lines = ["", f"## Steps {outcome.steps + 1} to {outcome.steps + outcome.extra}", ""]
     head = ["", "verdict", "unbroken against resumed", "unbroken against again (noise)", "parts at step"]
-    lines += _table(head, rows)
+    lines += table(head, rows)
     for name, measures in (("Before the break", outcome.before_break), ("Steps made twice", outcome.twice)):
         rows = [[one.name, differing(one.unequal, one.compared, one.largest)] for one in measures]
         if rows:
-            lines += ["", f"## {name}", "", *_table(["", _WHAT[name]], rows)]
+            lines += ["", f"## {name}", "", *table(["", _WHAT[name]], rows)]
     return lines
 
 
@@ -87,7 +81,7 @@ def _curves(outcome: Outcome) -> list[str]:
     if found:
         steps = zip(found["steps"], found["unbroken"], found["resumed"], found["again"], strict=True)
         rows = [[str(step), *map(_exact, values), "=" if same(*values[:2]) else "x"] for step, *values in steps]
-        lines += ["", "## Loss", "", *_table(["step", "unbroken", "resumed", "again", ""], rows)]
+        lines += ["", "## Loss", "", *table(["step", "unbroken", "resumed", "again", ""], rows)]
     return ["", "## Curves", "", "`=` equal bit for bit, `x` not.", *lines] if lines else []
 
 
@@ -104,17 +98,8 @@ def _tensors(outcome: Outcome) -> list[str]:
         for one in outcome.tensors
     ]
     head = ["tensor", "elements that differ", "largest difference", "noise"]
-    return ["", "## Weights that differ most", "", *_table(head, rows)]
-
-
-def _table(head: list[str], rows: list[list[str]]) -> list[str]:
-    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
-    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *cells)]
+    return ["", "## Weights that differ most", "", *table(head, rows)]
 
 
 def _exact(value: float | None) -> str:
     return "-" if value is None else f"{value:.9g}"
-
-
-def _code(value: object) -> str:
-    return "not given" if value is None else f"`{value}`"

@@ -1,8 +1,9 @@
 """What a drill found."""
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from ..plain import plain
 
 #: verdicts and their exit codes
 EXACTLY, WITHIN_NOISE, PARTS, NOT_JUDGED = (
@@ -120,16 +121,4 @@ class Outcome:
 
     def as_dict(self) -> dict:
         """Plain values for JSON; a number that is not finite is written as its word."""
-        return _plain({**vars(self), "exit_code": self.exit_code})
-
-
-def _plain(value):
-    if isinstance(value, (Measure, Lost)):
-        value = vars(value)
-    if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if value is None or isinstance(value, (str, int, float)) else str(value)
+        return plain({**vars(self), "exit_code": self.exit_code})

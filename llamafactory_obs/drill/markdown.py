@@ -1,0 +1,34 @@
+"""What the reports of all drills are made of: tables, and a Markdown file with the same as JSON beside it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+REPORT, DATA = "report.md", "report.json"
+
+
+def write_reports(folder: Path, lines: list[str], data: dict) -> str:
+    """Write both; returns why it could not be done, empty where it was: a full disk does not undo a verdict."""
+    try:
+        (folder / REPORT).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        text = json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False)
+        (folder / DATA).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        return f"the report cannot be written to {folder}: {error.strerror}"
+    return ""
+
+
+def table(head: list[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table; text in its cells cannot break it."""
+    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *cells)]
+
+
+def changes(changed: dict) -> list[str]:
+    """The table of keys that differ from the config: key -> `{"from", "to"}`."""
+    rows = [[f"`{key}`", _code(change["from"]), _code(change["to"])] for key, change in changed.items()]
+    return table(["key", "config", "drill"], rows)
+
+
+def _code(value: object) -> str:
+    return "not given" if value is None else f"`{value}`"

@@ -10,10 +10,11 @@ import platform
 import shutil
 import subprocess
 import sys
-import textwrap
 
 from . import __version__
 from .plugin.autoload import switched_off
+from .texts import text
+from .texts.wrap import padded, wrapped
 
 WIDTH = 80
 TIMEOUT_S = 180
@@ -22,24 +23,23 @@ TIMEOUT_S = 180
 TESTED = {"llamafactory": "0.9.5", "transformers": "5.6.0"}
 
 INSTALL = 'pip install "llamafactory-obs[train]"'
-EXPLICIT = "unset it, or use `llamafactory-obs train`"
 
-#: distribution -> what its absence costs
-PACKAGES = {
-    "torch": "no training and no callbacks here; reading records works",
-    "transformers": "no training and no callbacks here; reading records works",
-    "llamafactory": f"no training from a YAML: {INSTALL}",
-    "peft": "no LoRA",
-    "trl": "no dpo, kto, ppo",
-    "accelerate": "the Trainer does not start",
-    "datasets": "LlamaFactory loads no data",
-    "vllm": "no vLLM server from this environment (it may live in another one)",
-    "deepspeed": "no ZeRO",
-    "pandas": "load_record(...).frame() does not work; the plain columns do",
-    "matplotlib": "no pictures",
-    "nvidia-ml-py": "no whole-card memory: what vLLM and others hold stays unseen",
-    "psutil": "no process memory and no hardware facts in run.json",
-}
+#: distributions that are looked for; what the absence of one costs stands in the texts
+PACKAGES = (
+    "torch",
+    "transformers",
+    "llamafactory",
+    "peft",
+    "trl",
+    "accelerate",
+    "datasets",
+    "vllm",
+    "deepspeed",
+    "pandas",
+    "matplotlib",
+    "nvidia-ml-py",
+    "psutil",
+)
 TRACKERS = ("wandb", "swanlab", "tensorboard", "trackio", "mlflow")
 
 _PROBE = """
@@ -96,9 +96,11 @@ def _version(name: str) -> str | None:
 def _package(name: str, version: str | None) -> dict:
     tested = TESTED.get(name)
     if version is None:
-        note = PACKAGES[name]
+        note = text(f"doctor.package.{name}", install=INSTALL)
+    elif tested is None:
+        note = ""
     else:
-        note = "" if tested is None else "as tested" if version == tested else f"tested with {tested}"
+        note = text("doctor.as_tested") if version == tested else text("doctor.tested_with", version=tested)
     return {"name": name, "version": version, "tested": tested, "note": note}
 
 
@@ -126,27 +128,27 @@ def _reasons(versions: dict, probe: dict) -> list[dict]:
         found.append({"what": what, "fix": fix})
 
     if probe["error"]:
-        say(f"`import torch` fails: {probe['error']}", "repair that first")
+        say(text("doctor.reason.torch_fails", error=probe["error"]), text("doctor.reason.repair"))
     elif probe["torch"] is None:
-        say("torch is not installed", INSTALL)
+        say(text("doctor.reason.no_torch"), INSTALL)
     if versions["llamafactory"] is None:
-        say("LlamaFactory is not installed: nothing to plug into", INSTALL)
+        say(text("doctor.reason.no_llamafactory"), INSTALL)
     if torch_autoload != "1":
-        what = f"TORCH_DEVICE_BACKEND_AUTOLOAD={torch_autoload} switches PyTorch's start-up mechanism off for everyone"
-        say(what, EXPLICIT)
+        what = text("doctor.reason.torch_autoload", torch_autoload=torch_autoload)
+        say(what, text("doctor.fix.explicit"))
     if switched_off():
-        what = f"LLAMAFACTORY_OBS_AUTOLOAD={environment['LLAMAFACTORY_OBS_AUTOLOAD']} switches automatic loading off"
-        say(what, EXPLICIT)
+        what = text("doctor.reason.autoload_off", value=environment["LLAMAFACTORY_OBS_AUTOLOAD"])
+        say(what, text("doctor.fix.explicit"))
     if probe["entry_point"] is False:
-        what = "no entry point llamafactory_obs in the group torch.backends of the installed metadata"
-        say(what, "install again: pip install --force-reinstall --no-deps llamafactory-obs")
+        what = text("doctor.reason.no_entry_point")
+        say(what, text("doctor.reason.install_again"))
     if _enabled("USE_V1"):
-        say("USE_V1=1 chooses LlamaFactory's v1 trainer, whose callbacks are of another kind", "unset it")
+        say(text("doctor.reason.v1"), text("doctor.reason.unset"))
     if probe["torch"] and tuple(map(int, probe["torch"].split(".")[:2])) < (2, 5):
-        what = f"torch {probe['torch']} has no start-up mechanism (2.5 and later have it)"
-        say(what, "upgrade torch, or use `llamafactory-obs train`")
+        what = text("doctor.reason.old_torch", version=probe["torch"])
+        say(what, text("doctor.reason.upgrade"))
     if not found and not probe["live"]:
-        say("`import torch` does not put the hook in place, for no reason known here", "use `llamafactory-obs train`")
+        say(text("doctor.reason.no_hook"), text("doctor.reason.use_train"))
     return found
 
 
@@ -171,7 +173,7 @@ def _machine(probe: dict) -> dict:
     if not gpus and probe["cuda"]:  # torch has a GPU that NVML does not show
         gpus = [{"name": name, "total_gib": None, "used_gib": None, "note": note} for name in probe["cuda"]]
     elif gpus and not probe["cuda"]:
-        note = "NVML sees a GPU, torch has none (a CPU build, or hidden from it): training runs on the CPU"
+        note = text("doctor.reason.nvml_only")
     return {
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
@@ -186,13 +188,12 @@ def _machine(probe: dict) -> dict:
 def _notes(versions: dict) -> list[str]:
     notes = []
     if versions["transformers"] == "5.6.0":
-        notes.append("transformers 5.6.0: LlamaFactory 0.9.5 allows it, its main branch excludes it as broken later on")
+        notes.append(text("doctor.reason.transformers"))
     for name, tested in TESTED.items():
         if versions[name] not in (None, tested):
-            notes.append(f"{name} {versions[name]}: tested was {tested}; look closely at the first run's output")
+            notes.append(text("doctor.reason.other_version", name=name, version=versions[name], tested=tested))
     if _enabled("ALLOW_EXTRA_ARGS"):
-        text = "LlamaFactory then only warns about keys it does not know: without the plug `callbacks:` does nothing"
-        notes.append(f"ALLOW_EXTRA_ARGS=1: {text}")
+        notes.append(text("doctor.note.extra_args"))
     return notes
 
 
@@ -202,41 +203,38 @@ def _enabled(name: str) -> bool:
 
 def render(result: dict) -> str:
     """One screen of 80 columns."""
-    live = result["live"]
-    lines = [f"llamafactory-obs {result['version']}: the plug is {'live' if live else 'NOT live'} in this environment"]
-    if live:
-        lines.append("  `llamafactory-cli train` honours `callbacks:` and `obs:`")
+    lines = [text("doctor.live" if result["live"] else "doctor.not_live", version=result["version"])]
+    if result["live"]:
+        lines.append(text("doctor.honours"))
     for reason in result["reasons"]:
-        lines += [*_row("  -", reason["what"], column=4), *_row("", f"fix: {reason['fix']}", column=4)]
+        lines += [*_row("  -", reason["what"], column=4), *_row("", text("doctor.to_fix", fix=reason["fix"]), column=4)]
     lines.append("")
     for row in result["packages"]:
-        lines += _row(row["name"], f"{row['version'] or 'missing':<12} {row['note']}".rstrip(), indent=13)
+        version = padded(row["version"] or text("doctor.missing"), 12)
+        lines += _row(row["name"], f"{version} {row['note']}".rstrip(), indent=13)
     have = [f"{name} {version}" for name, version in result["trackers"].items() if version]
-    lines += _row("trackers", ", ".join(have) or "none: the record on disk is all there is")
+    lines += _row(text("doctor.row.trackers"), ", ".join(have) or text("doctor.no_tracker"))
     missing = [name for name, version in result["trackers"].items() if not version]
     if missing:
-        lines += _row("", f"missing (`report_to:` cannot name them): {', '.join(missing)}")
+        lines += _row("", text("doctor.missing_trackers", names=", ".join(missing)))
     machine = result["machine"]
-    lines += ["", *_row("python", f"{machine['python']} on {machine['platform']}")]
+    lines += ["", *_row("python", text("doctor.python", version=machine["python"], platform=machine["platform"]))]
     for gpu in machine["gpus"]:
-        size = f", {gpu['used_gib']} of {gpu['total_gib']} GiB in use" if gpu["total_gib"] else ""
+        size = text("doctor.in_use", used=gpu["used_gib"], total=gpu["total_gib"]) if gpu["total_gib"] else ""
         lines += _row("gpu", f"{gpu['name']}{size}" + (f" ({gpu['note']})" if gpu["note"] else ""))
     if machine["driver"]:
-        lines += _row("driver", machine["driver"])
+        lines += _row(text("doctor.row.driver"), machine["driver"])
     if not machine["gpus"]:
-        lines += _row("gpu", f"none: RSS instead of VRAM ({machine['gpu_note']})")
+        lines += _row("gpu", text("doctor.no_gpu", why=machine["gpu_note"]))
     elif machine["gpu_note"]:
         lines += _row("", machine["gpu_note"])
-    lines += _row("torchrun", "on PATH" if machine["torchrun"] else "not on PATH: no FORCE_TORCHRUN=1, no several GPUs")
-    lines += _row("git", "present" if machine["git"] else "missing: run.json cannot say which code made the run")
+    lines += _row("torchrun", text("doctor.on_path" if machine["torchrun"] else "doctor.not_on_path"))
+    lines += _row("git", text("doctor.present" if machine["git"] else "doctor.no_git"))
     for note in result["notes"]:
-        lines += _row("note", note)
+        lines += _row(text("doctor.row.note"), note)
     return "\n".join(lines)
 
 
-def _row(name: str, text: str, indent: int = 0, column: int = 15) -> list[str]:
+def _row(name: str, said: str, indent: int = 0, column: int = 15) -> list[str]:
     """`name` and the text beside it, wrapped under itself."""
-    under = " " * (column + indent)
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=f"{name:<{column}}", subsequent_indent=under, break_on_hyphens=False
-    )
+    return wrapped(said, WIDTH, padded(name, column), " " * (column + indent))

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from .errors import ConfigError
+from .texts import text
 
 #: folder of data at the repository's top (inside the package in a wheel) -> folder below the target
 SOURCES = {"yaml_templates": ".", "probes": "probes"}
@@ -49,8 +50,7 @@ def write(folder: str | Path = ".", force: bool = False) -> dict:
 
 def render(result: dict) -> str:
     """What was done and what to do next."""
-    lines = [f"wrote {name}" for name in result["written"]]
-    lines += [f"kept  {name} (it exists; --force overwrites it)" for name in result["kept"]]
-    lines += ["", f"Set the model and the data in {result['next'][-1].split()[-1]} (beside a vLLM server on the same"]
-    lines += ["card: full_with_vllm.yaml), then:"]
+    lines = [text("init.wrote", name=name) for name in result["written"]]
+    lines += [text("init.kept", name=name) for name in result["kept"]]
+    lines += ["", text("init.next", config=result["next"][-1].split()[-1])]
     return "\n".join(lines + [f"  {command}" for command in result["next"]])

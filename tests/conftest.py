@@ -14,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny: threads on
 os.environ.setdefault("LLAMAFACTORY_VERBOSITY", "WARN")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ["LLAMAFACTORY_OBS_LANG"] = "en"  # the tests read English, also on a machine that speaks Chinese
 
 
 def pytest_collection_modifyitems(items):

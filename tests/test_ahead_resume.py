@@ -126,6 +126,8 @@ def test_an_older_checkpoint_is_asked_for(effective, out):  # noqa: F811
 def test_a_stage_that_cannot_resume(effective, out):  # noqa: F811
     (check,) = judge(effective, stage="rm", dataset="pairs")
     assert check.value == "new" and "cannot resume" in check.detail
+    (check,) = judge(effective, stage="rm", dataset="pairs", finetuning_type="lora")
+    assert (check.status, check.value) == ("fail", "refused") and "adapter_name_or_path" in check.fix
 
 
 # ---- broken, or only warm -------------------------------------------------------------------------------------------
@@ -167,11 +169,16 @@ def test_shards_of_deepspeed_are_no_broken_checkpoint(effective, out):  # noqa: 
     checkpoint = out / "checkpoint-8"
     for name in ("model.safetensors", "optimizer.pt", "scheduler.pt"):
         (checkpoint / name).unlink()
-    (checkpoint / "global_step8").mkdir()
+    shards = checkpoint / "global_step8"
+    shards.mkdir()
+    (checkpoint / "latest").write_text("global_step8")
+    for name in ("mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt"):
+        torch.save({"step": torch.ones(1)}, shards / name)
     settle(out)
     checks = judge(effective)
     assert (checks[0].value, named(checks, "resume_state").status) == ("checkpoint-8", "pass")
-    (checkpoint / "global_step8").rmdir()
+    shutil.rmtree(shards)
+    (checkpoint / "latest").unlink()
     settle(out)
     assert judge(effective)[0].status == "fail"
 
@@ -246,6 +253,11 @@ def test_a_changed_key(effective, out, keys, name, status, words):  # noqa: F811
     } == {name}
 
 
+def test_keys_of_another_method_do_not_count(effective, out):  # noqa: F811
+    checks = judge(effective, max_steps=8, lora_rank=64, lora_alpha=7, lora_dropout=0.5)
+    assert named(checks, "resume_keys").status == "pass"
+
+
 def test_a_constant_rate_may_go_on_longer(effective, out):  # noqa: F811
     record = json.loads((out / "obs" / "run.json").read_text())
     record["config"]["resolved"]["training_args"]["lr_scheduler_type"] = "constant"
@@ -275,6 +287,12 @@ def test_another_method_without_a_record(effective, out):  # noqa: F811
     check = named(judge(effective, finetuning_type="lora", lora_rank=8), "resume_model")
     assert check.status == "fail" and check.detail.startswith("lora_rank 4 -> 8")
     assert "resume_model" not in statuses(judge(effective, finetuning_type="lora", lora_rank=4))
+    adapter = {"peft_type": "LORA", "r": 4, "lora_alpha": 8}
+    (out / "checkpoint-8" / "adapter_config.json").write_text(json.dumps(adapter))
+    settle(out)
+    check = named(judge(effective, finetuning_type="lora", lora_rank=4, lora_alpha=64), "resume_scale")
+    assert check.status == "fail" and check.detail.startswith("lora_alpha 8 -> 64")
+    assert "resume_scale" not in statuses(judge(effective, finetuning_type="lora", lora_rank=4, lora_alpha=8))
 
 
 def test_what_is_left_of_epochs(effective, out):  # noqa: F811

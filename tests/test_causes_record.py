@@ -2,11 +2,10 @@
 
 import random
 
-from log_curves import STEPS, event, found, log, noisy
+from log_curves import STEPS, found, log, noisy
 
 from llamafactory_obs.diagnosis.causes import causes
 from llamafactory_obs.diagnosis.from_record import from_record
-from llamafactory_obs.logs.curves import Break
 
 
 def rough(jumps: int = 4, first: int = 6) -> list[float]:
@@ -62,21 +61,6 @@ def test_time_that_goes_elsewhere_from_the_start():
     drop = found("throughput_drop", step=60)
     assert from_record(curves, [drop]) == []
 
-
-def resumed(fresh: bool):
-    curves = log(noisy())
-    curves.breaks = [Break(59, "resume")]
-    curves.events = [event(60, "optimizer state fresh")] if fresh else []
-    return curves
-
-
-def test_a_state_that_was_lost_is_a_gap_whatever_the_loss_makes_of_it():
-    (finding,) = from_record(resumed(fresh=True), [])
-    assert finding.name == "resume_gap" and finding.evidence["since"] == 60
-    assert causes(resumed(fresh=True), finding)[0].name == "optimizer_state_lost"
-    assert from_record(resumed(fresh=False), []) == []
-    said = found("resume_gap", step=80, since=60)
-    assert from_record(resumed(fresh=True), [said]) == []
 
 
 def test_an_empty_log():

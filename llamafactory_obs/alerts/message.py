@@ -3,7 +3,8 @@
 import time
 from collections.abc import Sequence
 
-_WORDS = {"info": "INFO", "warn": "WARNING", "error": "ALERT"}
+from .. import texts
+from ..texts.findings import title, told
 
 #: a message that is told this many seconds after what it tells of says so
 LATE_S = 60.0
@@ -15,9 +16,10 @@ def head(event: dict) -> str:
     """One line: how grave, of whom, what and in which state."""
     life = event.get("alert") or {}
     state = life.get("state", "")
-    word = "OVER" if state == "resolved" else _WORDS[event["level"]]
-    note = f" ({state})" if state in ("repeated", "escalated") else ""
-    return f"[{word}] step {event['step']} {event['name']}: {event['title']}{note}"
+    word = texts.text("alerts.word.over" if state == "resolved" else f"alerts.word.{event['level']}")
+    note = texts.text(f"alerts.state.{state}") if state in ("repeated", "escalated") else ""
+    about = event["title"] if texts.language() == "en" else title(event["title"])
+    return texts.text("alerts.head", word=word, step=event["step"], name=event["name"], title=about) + note
 
 
 def body(event: dict, now: float) -> str:
@@ -25,23 +27,26 @@ def body(event: dict, now: float) -> str:
     facts = []
     life = event.get("alert") or {}
     if life.get("since", event["step"]) != event["step"]:
-        facts.append(f"since step {life['since']}")
+        facts.append(texts.text("alerts.since", since=life["since"]))
     if life.get("count", 0) > 1:
-        facts.append(f"seen {life['count']} times")
+        facts.append(texts.text("alerts.seen", count=life["count"]))
     facts.append(time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(event["time"])))
     late = now - event["time"]
     if late >= LATE_S:
-        facts.append(f"sent {duration(late)} late")
-    return f"{event['text']}\n{', '.join(facts)}"
+        facts.append(texts.text("alerts.late", duration=duration(late)))
+    said = told(event["title"], event["step"], event["text"], event.get("evidence") or {})
+    return f"{said}\n{', '.join(facts)}"
 
 
 def duration(seconds: float) -> str:
     """`90 s`, `12 min`, `3.5 h`, `2.1 days`."""
     if seconds < 120:
-        return f"{seconds:.0f} s"
+        return texts.text("alerts.seconds", n=seconds)
     if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} days"
+        return texts.text("alerts.minutes", n=seconds / 60)
+    if seconds < 172800:
+        return texts.text("alerts.hours", n=seconds / 3600)
+    return texts.text("alerts.days", n=seconds / 86400)
 
 
 def cut(text: str, limit: int) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..errors import ConfigError
 from ..identity.files import hash_files
 from ..probe.complete import Proof, prove
+from ..texts import text
 from .base_model import Base
 from .context import Context, base_folder
 from .files import CONFIG, STATE, Incomplete, read_json
@@ -118,16 +119,25 @@ def examine(
     except ConfigError:
         raise
     except OSError as error:
-        why = f"{folder.name} cannot be read: {error.strerror or error}"
+        why = text("checkpoint.examine.unreadable", name=folder.name, error=error.strerror or error)
     except Exception as error:  # whatever lies in it, the others are to be judged
-        why = f"{folder.name} holds what no save writes: {type(error).__name__}: {' '.join(str(error).split())[:120]}"
+        why = text(
+            "checkpoint.examine.foreign",
+            name=folder.name,
+            kind=type(error).__name__,
+            said=" ".join(str(error).split())[:120],
+        )
     return Examined(folder, one.step, Verdict(DAMAGED, False, False, reasons=[why]), run=run[0], run_why=run[1])
 
 
 def _examine(one, folder, context, run, depth, loader) -> Examined:
     if not folder.is_dir():
-        what = "a link to nothing" if folder.is_symlink() else "a file, not a folder"
-        return Examined(folder, one.step, Verdict(DAMAGED, False, False, reasons=[f"{folder.name} is {what}"]))
+        what = text("checkpoint.examine.dead_link") if folder.is_symlink() else text("checkpoint.examine.file")
+        return Examined(
+            folder,
+            one.step,
+            Verdict(DAMAGED, False, False, reasons=[text("checkpoint.examine.is", name=folder.name, what=what)]),
+        )
     this_run = run[0] == THIS
     base = context.base(folder, this_run)
     expected = context.expected(folder, one.step, one.arguments, this_run)
@@ -160,7 +170,7 @@ def examine_final(one: Witness, folder: Path, context: Context, depth: Depth, lo
     loaded, why = _load(folder, weights, base, loader)
     parts = [weights.part, tokenizer]
     found = Examined(folder, None, judge(weights, parts, loaded, final=True), parts, weights.kind, weights.what)
-    found.final, found.run, found.run_why = True, THIS, "the model in the output folder"
+    found.final, found.run, found.run_why = True, THIS, text("checkpoint.examine.final")
     _fill(found, one, weights, depth, loaded, why)
     return found
 
@@ -176,22 +186,22 @@ def _fill(found: Examined, one: Witness, weights: Weights, depth: Depth, loaded:
 def _load(folder: Path, weights: Weights, base: Base | None, loader: Loader | None) -> tuple[Loaded | None, str]:
     """What came of loading, or why it was not tried."""
     if loader is None:
-        return None, "not asked for"
+        return None, text("checkpoint.not_asked")
     if weights.kind not in ("adapter", "full"):
-        return None, "there is nothing in it that could be loaded outside the training"
+        return None, text("checkpoint.examine.nothing")
     if weights.part.state != GOOD:
-        return None, "its weights are broken"
+        return None, text("checkpoint.weights_broken")
     if weights.kind == "adapter":
         place = base_folder(base)
         if place is None:
-            name = f"the base model {base.name} is" if base else "its base model is"
-            return None, f"{name} not on this machine: name it with --base"
+            name = text("checkpoint.examine.base", name=base.name) if base else text("checkpoint.examine.its_base")
+            return None, text("checkpoint.examine.not_here", name=name)
         base = Base(str(place), adapters=base.adapters, quantization=base.quantization)
         if any(base_folder(Base(one)) is None for one in base.adapters):
-            return None, "an adapter that was merged before is not on this machine"
+            return None, text("checkpoint.examine.merged")
     own_code = _own_code(place if weights.kind == "adapter" else folder)
     if own_code:
-        return None, f"the model brings code of its own ({own_code}), which is not run"
+        return None, text("checkpoint.examine.own_code", own_code=own_code)
     loaded = loader.load(folder, weights.kind, base or Base(str(folder)))
     return loaded, ("" if loaded.loaded or loaded.stage not in ("base", "process") else loaded.why)
 
@@ -212,12 +222,14 @@ def _data(folder: Path, one: Witness) -> tuple[list[Part], float | None]:
     except (Incomplete, AttributeError):
         return [], None  # the trainer state's own part says so
     if one.arguments.get("ignore_data_skip") is True:
-        why = "training_args.bin says ignore_data_skip: a resume begins the epoch anew, with rows already seen"
+        why = text("checkpoint.examine.data_skip")
         return [Part("data", MISSING, "training_args.bin", why)], None
     if not isinstance(epoch, (int, float)) or not math.isfinite(epoch) or epoch <= 0:
-        return [Part("data", DOUBTFUL, STATE, f"{STATE} says epoch {epoch!r}", needed=False)], None
+        return [
+            Part("data", DOUBTFUL, STATE, text("checkpoint.examine.epoch", file=STATE, epoch=epoch), needed=False)
+        ], None
     if isinstance(last, int) and 0 < last <= (one.step or 0) and state.get("global_step") == one.step:
-        why = f"nothing is left to train: step {one.step} of {last}; a resume makes one step more, past the schedule"
+        why = text("checkpoint.examine.nothing_left", step=one.step, last=last)
         return [Part("data", DOUBTFUL, STATE, why, needed=False)], epoch
     return [Part("data", GOOD, STATE, needed=False)], epoch
 

@@ -8,6 +8,8 @@ import zipfile
 from pathlib import Path
 from typing import BinaryIO
 
+from ..texts import text
+
 STATE = "trainer_state.json"
 ADAPTER_CONFIG, CONFIG = "adapter_config.json", "config.json"
 
@@ -37,7 +39,7 @@ class reading:
 
     def __exit__(self, kind, error, traceback):
         if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-            raise Incomplete(f"{self.name} is missing") from None
+            raise Incomplete(text("checkpoint.files.missing", name=self.name)) from None
         if isinstance(error, OSError):
             raise unreadable(self.name, error) from None
 
@@ -45,10 +47,10 @@ class reading:
 def unreadable(name: str, error: OSError) -> Incomplete:
     """The error of the operating system as ours."""
     if error.errno == errno.ESTALE:  # NFS: deleted by another machine
-        return Vanished(f"{name} vanished")
+        return Vanished(text("checkpoint.files.vanished", name=name))
     if error.errno == errno.ELOOP:
-        return Incomplete(f"{name} is a link that leads to itself")
-    return Incomplete(f"{name} cannot be read: {error.strerror or error}")
+        return Incomplete(text("checkpoint.files.loop", name=name))
+    return Incomplete(text("checkpoint.files.unreadable", name=name, error=error.strerror or error))
 
 
 def open_file(file: Path) -> BinaryIO:
@@ -82,9 +84,9 @@ def read_header(file: Path) -> tuple[int, dict]:
         size = os.fstat(handle.fileno()).st_size
         length = int.from_bytes(handle.read(8), "little")
         if size < 8:
-            raise Incomplete(f"{name} has {size} bytes, too few for a header")
+            raise Incomplete(text("checkpoint.files.too_few", name=name, size=size))
         if not 2 <= length <= MAX_HEADER_BYTES or 8 + length > size:
-            raise Incomplete(f"{name}: a header of {length} bytes does not fit a file of {size} bytes")
+            raise Incomplete(text("checkpoint.files.header", name=name, length=length, size=size))
         raw = handle.read(length)
     try:
         header = json.loads(raw)
@@ -92,9 +94,9 @@ def read_header(file: Path) -> tuple[int, dict]:
         end = max([value["data_offsets"][1] for value in tensors], default=0)
         whole = 8 + length + int(end)
     except (ValueError, AttributeError, TypeError, LookupError, RecursionError):
-        raise Incomplete(f"{name}: its header is no JSON of tensors") from None
+        raise Incomplete(text("checkpoint.files.no_json", name=name)) from None
     if whole != size:
-        raise Incomplete(f"{name} has {size} bytes, its header says {whole}")
+        raise Incomplete(text("checkpoint.files.size", name=name, size=size, whole=whole))
     return 8 + length, header
 
 
@@ -107,7 +109,7 @@ def read_step(folder: Path) -> int:
     state = read_json(folder / STATE)
     step = state.get("global_step") if isinstance(state, dict) else None
     if type(step) is not int:
-        raise Incomplete(f"{STATE} says no global_step")
+        raise Incomplete(text("checkpoint.files.no_step", file=STATE))
     return step
 
 
@@ -120,14 +122,14 @@ def read_json(file: Path):
     with reading(file.name), open_file(file) as handle:
         size = os.fstat(handle.fileno()).st_size
         if size > MAX_JSON_BYTES:
-            raise Incomplete(f"{file.name} has {size} bytes, which no JSON of a checkpoint has")
+            raise Incomplete(text("checkpoint.files.too_large", file=file.name, size=size))
         raw = handle.read()
     if not raw.strip():
-        raise Incomplete(f"{file.name} is empty")
+        raise Incomplete(text("checkpoint.files.empty", file=file.name))
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
-        raise Incomplete(f"{file.name} is no whole JSON ({len(raw)} bytes)") from None
+        raise Incomplete(text("checkpoint.files.torn_json", file=file.name, bytes=len(raw))) from None
 
 
 def check_torch_file(file: Path) -> None:
@@ -145,4 +147,4 @@ def check_torch_file(file: Path) -> None:
             whole = False
         if not whole:
             size = os.fstat(handle.fileno()).st_size
-            raise Incomplete(f"{file.name} is no whole torch file ({size} bytes): its directory is missing")
+            raise Incomplete(text("checkpoint.files.torn_torch", file=file.name, size=size))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..probe.scan import step_of
+from ..texts import text
 from .context import Context, read_context
 from .examine import Depth, Examined, examine, examine_final
 from .files import STATE, Incomplete, read_step
@@ -61,9 +62,9 @@ class Report:
         """Why the newest is not good for what it is for; "" where it is."""
         newest = self.newest
         if newest.run == OLDER:
-            return f"{newest.name} is of another run: {newest.run_why}"
+            return text("checkpoint.folder.other_run", name=newest.name, why=newest.run_why)
         if newest.moving:
-            return f"{newest.name} is being written: {newest.moving}"
+            return text("checkpoint.folder.moving", name=newest.name, why=newest.moving)
         if newest.final or self.serving_only:
             return "" if newest.verdict.serves and newest.verdict.verdict != DAMAGED else _said(newest)
         return "" if newest.good else _said(newest)
@@ -125,12 +126,12 @@ def examine_folder(
     paths = [folder] if single else [path for _, path in found]
     checkpoints: list[Examined] = []
     for number, path in enumerate(paths, 1):
-        say(f"{path.name} ({number} of {len(paths)})")
+        say(text("checkpoint.folder.progress", name=path.name, number=number, of=len(paths)))
         one = witnesses.get(folder.resolve().name if single else path.name) or witness(path, _own_step(path))
         checkpoints.append(examine(one, path, context, run_of(one, of), depth, loader))
     final = None
     if not single:
-        say("the final model")
+        say(text("checkpoint.folder.final"))
         final = examine_final(Witness(folder.name, None, _saved_at(folder)), folder, context, depth, loader)
     say("")
     if not checkpoints and final is None:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ..probe.backends.device import pick_device, weights_bytes
+from ..texts import text
 from .base_model import Base
 
 _GIB = 1 << 30
@@ -100,7 +101,7 @@ class Loader:
             return self._ask(request, limit_s)
         except OSError as error:
             self.close()
-            return Loaded(False, "process", f"no process could be started: {error.strerror}")
+            return Loaded(False, "process", text("checkpoint.loading.no_process", error=error.strerror))
 
     def close(self) -> None:
         """End the process and what it has started."""
@@ -124,7 +125,7 @@ class Loader:
         line = self._line(time.monotonic() + limit_s)
         if line is None:
             self.close()
-            return Loaded(False, "process", f"not loaded within {limit_s:.0f} s")
+            return Loaded(False, "process", text("checkpoint.loading.timeout", seconds=limit_s))
         if not line.endswith(b"\n"):
             code = self._process.wait()
             self._said.seek(0)
@@ -171,4 +172,4 @@ def _lacking_memory(size: int | None, place: str) -> str:
     free = psutil.virtual_memory().available
     if free >= size * _ROOM:
         return ""
-    return f"{size * _ROOM / _GIB:.1f} GiB of memory are needed to load it, {free / _GIB:.1f} are free"
+    return text("checkpoint.loading.memory", needed=size * _ROOM / _GIB, free=free / _GIB)

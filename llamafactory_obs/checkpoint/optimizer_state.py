@@ -1,5 +1,6 @@
 """An optimizer's saved state: is there one for each parameter, finite, not wiped out, and of this step?"""
 
+from ..texts import text
 from .part import BROKEN, DOUBTFUL, GOOD, STALE, Expected
 from .tensors import finite
 from .torch_file import tensors_in
@@ -19,29 +20,29 @@ def judge_optimizer(found: object, name: str, expected: Expected) -> tuple[str, 
     groups = found.get("param_groups") if isinstance(found, dict) else None
     whole = isinstance(groups, list) and all(isinstance(group, dict) for group in groups)
     if not isinstance(state, dict) or not whole:
-        return BROKEN, f"{name} is no optimizer's state: neither `state` nor `param_groups`"
+        return BROKEN, text("checkpoint.optimizer.no_state", name=name)
     parameters = sum(len(group.get("params", ())) for group in groups)
     if not parameters:
-        return BROKEN, f"{name} belongs to no parameter at all"
+        return BROKEN, text("checkpoint.optimizer.no_parameter", name=name)
     if not state and not all(group.get("momentum") == 0 and "dampening" in group for group in groups):  # plain SGD
-        return BROKEN, f"{name} holds no state for any of {parameters} parameters: no step was made with it"
+        return BROKEN, text("checkpoint.optimizer.none", name=name, parameters=parameters)
     tensors = [(place, one) for place, one in tensors_in(state) if one.is_floating_point() and one.dim()]
     for place, tensor in tensors_in(state):
         if not finite(tensor):
-            return BROKEN, f"{name}: {place} is not finite"
+            return BROKEN, text("checkpoint.optimizer.not_finite", name=name, place=place)
     if tensors and not any(bool(tensor.any()) for _, tensor in tensors):
-        return BROKEN, f"{name} holds nothing but zeros in {len(tensors)} tensors: what it had learned is lost"
+        return BROKEN, text("checkpoint.optimizer.zeros", name=name, tensors=len(tensors))
     if state and len(state) < parameters:
         lacking = parameters - len(state)
-        return DOUBTFUL, f"{name} has no state for {lacking} of {parameters} parameters: they never got a gradient"
+        return DOUBTFUL, text("checkpoint.optimizer.lacking", name=name, lacking=lacking, parameters=parameters)
     elements = _elements(state)
     if expected.trainable and elements is not None and elements != expected.trainable:
-        return BROKEN, f"{name} is for {elements} parameters, the run trains {expected.trainable}"
+        return BROKEN, text("checkpoint.optimizer.for_run", name=name, elements=elements, trainable=expected.trainable)
     if elements is not None and not (expected.least or 0) <= elements <= (expected.most or elements):
-        return BROKEN, f"{name} is for {elements} parameters, the weights have {expected.most}"
+        return BROKEN, text("checkpoint.optimizer.for_weights", name=name, elements=elements, most=expected.most)
     steps = [float(one["step"]) for one in state.values() if isinstance(one, dict) and "step" in one]
     if steps and not expected.fp16 and not expected.own_steps and max(steps) != expected.step:
-        return STALE, f"{name} has made {max(steps):g} steps, the checkpoint is of step {expected.step}"
+        return STALE, text("checkpoint.optimizer.steps", name=name, steps=max(steps), step=expected.step)
     return GOOD, ""
 
 

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
+from ..texts import text
 from .files import STATE, Incomplete, check_torch_file, read_json
 from .optimizer_state import judge_optimizer
 from .part import BROKEN, GOOD, MISSING, STALE, Expected, Part
@@ -60,7 +61,12 @@ def resume_parts(folder: Path, expected: Expected, quick: bool = False) -> list[
 def _optimizer(folder: Path, expected: Expected, quick: bool) -> Part:
     name = "optimizer.pt" if (folder / "optimizer.pt").exists() else "optimizer.bin"  # FSDP's FULL_STATE_DICT
     if not (folder / name).exists():
-        return Part("optimizer", MISSING, "optimizer.pt", f"optimizer.pt is {_nowhere(folder / 'optimizer.pt')}")
+        return Part(
+            "optimizer",
+            MISSING,
+            "optimizer.pt",
+            text("checkpoint.resume.optimizer", what=_nowhere(folder / "optimizer.pt")),
+        )
     try:
         if quick:
             check_torch_file(folder / name)
@@ -74,7 +80,7 @@ def _optimizer(folder: Path, expected: Expected, quick: bool) -> Part:
 def _scheduler(folder: Path, expected: Expected, quick: bool) -> Part:
     name = "scheduler.pt"
     if not (folder / name).exists():
-        why = f"{name} is {_nowhere(folder / name)}: the learning rate would start anew"
+        why = text("checkpoint.resume.scheduler", name=name, what=_nowhere(folder / name))
         return Part("scheduler", MISSING, name, why)
     try:
         if quick:
@@ -84,21 +90,21 @@ def _scheduler(folder: Path, expected: Expected, quick: bool) -> Part:
     except Incomplete as reason:
         return Part("scheduler", BROKEN, name, str(reason))
     if not isinstance(found, dict) or not isinstance(found.get("last_epoch"), int):
-        return Part("scheduler", BROKEN, name, f"{name} is no scheduler's state: it has no `last_epoch`")
+        return Part("scheduler", BROKEN, name, text("checkpoint.resume.no_scheduler", name=name))
     rates = [rate for rate in found.get("_last_lr") or [] if isinstance(rate, (int, float))]
     if not all(map(math.isfinite, rates)):
-        return Part("scheduler", BROKEN, name, f"{name}: its learning rate is not finite")
+        return Part("scheduler", BROKEN, name, text("checkpoint.resume.rate", name=name))
     at = found["last_epoch"]
     by_metric = "num_bad_epochs" in found  # reduce_lr_on_plateau and greedy count evaluations
     if at != expected.step and not expected.fp16 and not by_metric:
-        return Part("scheduler", STALE, name, f"{name} is at step {at}, the checkpoint at {expected.step}")
+        return Part("scheduler", STALE, name, text("checkpoint.resume.at_step", name=name, at=at, step=expected.step))
     return Part("scheduler", GOOD, name)
 
 
 def _scaler(folder: Path, quick: bool) -> Part:
     name = "scaler.pt"
     if not (folder / name).exists():
-        why = f"{name} is {_nowhere(folder / name)}: fp16's loss scale would start anew at 65536"
+        why = text("checkpoint.resume.scaler", name=name, what=_nowhere(folder / name))
         return Part("scaler", MISSING, name, why)
     try:
         if quick:
@@ -108,7 +114,7 @@ def _scaler(folder: Path, quick: bool) -> Part:
     except (Incomplete, AttributeError) as reason:
         return Part("scaler", BROKEN, name, str(reason))
     if not isinstance(scale, (int, float)) or not math.isfinite(scale) or scale <= 0:
-        return Part("scaler", BROKEN, name, f"{name}: its scale is {scale!r}")
+        return Part("scaler", BROKEN, name, text("checkpoint.resume.scale", name=name, scale=scale))
     return Part("scaler", GOOD, name)
 
 
@@ -120,10 +126,8 @@ def _rng(folder: Path, expected: Expected, quick: bool) -> list[Part]:
     for name in names:
         file = folder / name
         if not file.exists():
-            others = (
-                f" ({there[0]} is there: of another number of processes)" if there and names[0] not in there else ""
-            )
-            why = f"{name} is {_nowhere(file)}: a resume is not bit-exact{others}"
+            others = text("checkpoint.resume.other_world", name=there[0]) if there and names[0] not in there else ""
+            why = text("checkpoint.resume.rng", name=name, what=_nowhere(file), others=others)
             parts.append(Part("rng", MISSING, name, why, needed=False))
             continue
         why = ""
@@ -133,7 +137,7 @@ def _rng(folder: Path, expected: Expected, quick: bool) -> list[Part]:
             else:
                 found = load_rng(file)
                 lacking = [key for key in _RNG_KEYS if not isinstance(found, dict) or key not in found]
-                why = f"{name} lacks {', '.join(lacking)}" if lacking else ""
+                why = text("checkpoint.resume.lacks", name=name, parts=", ".join(lacking)) if lacking else ""
         except Incomplete as reason:
             why = str(reason)
         parts.append(Part("rng", BROKEN if why else GOOD, name, why))
@@ -141,7 +145,7 @@ def _rng(folder: Path, expected: Expected, quick: bool) -> list[Part]:
 
 
 def _nowhere(file: Path) -> str:
-    return "a link to nothing" if file.is_symlink() else "missing"
+    return text("checkpoint.resume.dead_link" if file.is_symlink() else "checkpoint.resume.missing")
 
 
 def _trainer_state(folder: Path, expected: Expected) -> Part:
@@ -152,7 +156,12 @@ def _trainer_state(folder: Path, expected: Expected) -> Part:
         return Part("trainer_state", state, STATE, str(reason))
     step = found.get("global_step") if isinstance(found, dict) else None
     if step != expected.step:
-        return Part("trainer_state", BROKEN, STATE, f"{STATE} is of step {step!r}, not {expected.step}")
+        return Part(
+            "trainer_state",
+            BROKEN,
+            STATE,
+            text("checkpoint.resume.other_step", name=STATE, step=step, wanted=expected.step),
+        )
     return Part("trainer_state", GOOD, STATE)
 
 
@@ -160,7 +169,7 @@ def _training_args(folder: Path) -> Part:
     """A pickle of a class: never loaded, only disassembled."""
     name = "training_args.bin"
     if not (folder / name).exists():
-        why = f"{name} is missing: a resume cannot be compared with it"
+        why = text("checkpoint.resume.no_args", name=name)
         return Part("training_args", MISSING, name, why, needed=False)
     try:
         training_args(folder / name)
@@ -174,11 +183,11 @@ def sharded(folder: Path, part: str, name: str, expected: Expected) -> Part:
     try:
         ranks = check_dcp(folder / name)
     except Incomplete as reason:
-        file = f"{name}/.metadata" if ".metadata is missing" in str(reason) else name
-        why = f"{reason}: a save was cut off" if file != name else str(reason)
+        file = f"{name}/.metadata" if text("checkpoint.resume.no_metadata") in str(reason) else name
+        why = text("checkpoint.resume.cut_off", reason=reason) if file != name else str(reason)
         return Part(part, BROKEN, file, why)
     if ranks < expected.ranks:
-        return Part(part, BROKEN, name, f"{name} holds {ranks} of {expected.ranks} ranks' shards")
+        return Part(part, BROKEN, name, text("checkpoint.resume.shards", name=name, ranks=ranks, wanted=expected.ranks))
     return Part(part, GOOD, name)
 
 
@@ -191,5 +200,10 @@ def _deepspeed(folder: Path, expected: Expected) -> Part:
     except Incomplete as reason:
         return Part("optimizer", BROKEN, str(reason).partition(" ")[0].rstrip(":"), str(reason))
     if ranks < expected.ranks:
-        return Part("optimizer", BROKEN, tag, f"{tag} holds the optimizer state of {ranks} of {expected.ranks} ranks")
+        return Part(
+            "optimizer",
+            BROKEN,
+            tag,
+            text("checkpoint.resume.optimizer_ranks", tag=tag, ranks=ranks, wanted=expected.ranks),
+        )
     return Part("optimizer", GOOD, tag)

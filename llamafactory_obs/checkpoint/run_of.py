@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..record import schema
 from ..record.reader import decode_run, read_rows
+from ..texts import text
 from .files import STATE, Incomplete, read_json
 from .pickle_words import training_args
 
@@ -124,26 +125,26 @@ def _rows_of(file: Path, step: str, loss: str, rate: str) -> dict[int, list[tupl
 def run_of(one: Witness, of: Reference | None) -> tuple[str, str]:
     """`(this | older | unknown, told by what)`."""
     if of is None:
-        return UNKNOWN, "nothing says which run it is of"
+        return UNKNOWN, text("checkpoint.run.unknown")
     shared = [step for step in sorted(one.rows) if step in of.rows and _told(one.rows[step], of.rows[step])][:_ROWS]
     if shared and (one.state.get("logging_steps") == 1 or not of.each_step):
         same = [step for step in shared if any(_same(one.rows[step], row) for row in of.rows[step])]
         if len(same) * 2 >= len(shared):
-            return THIS, f"its log is that of {of.source} ({len(same)} of the first {len(shared)})"
-        return OLDER, f"its log is not that of {of.source} ({len(same)} of the first {len(shared)} agree)"
+            return THIS, text("checkpoint.run.same_log", source=of.source, same=len(same), of=len(shared))
+        return OLDER, text("checkpoint.run.other_log", source=of.source, same=len(same), of=len(shared))
     if of.newest is None:
         return _by_record(one, of)
     if one is of.newest:
-        return THIS, "the newest in the folder, and there is no record"
+        return THIS, text("checkpoint.run.newest")
     return _by_newest(one, of.newest)
 
 
 def _by_record(one: Witness, of: Reference) -> tuple[str, str]:
     if one.saved_at and of.started and one.saved_at < of.started - _CLOCK_S:
-        return OLDER, f"saved {_span(of.started - one.saved_at)} before this run began"
+        return OLDER, text("checkpoint.run.before", ago=_span(of.started - one.saved_at))
     if any(abs(one.saved_at - time) < _EVENT_S for time in of.saves.get(one.step, ())):
-        return THIS, "the record has its save"
-    return UNKNOWN, "the record says nothing of it"
+        return THIS, text("checkpoint.run.has_save")
+    return UNKNOWN, text("checkpoint.run.says_nothing")
 
 
 def _by_newest(one: Witness, newest: Witness) -> tuple[str, str]:
@@ -151,14 +152,14 @@ def _by_newest(one: Witness, newest: Witness) -> tuple[str, str]:
     if shared:
         same = [step for step in shared if all(map(_equal, one.rows[step], newest.rows[step]))]
         if len(same) * 2 >= len(shared):
-            return THIS, f"its log is the beginning of {newest.name}'s"
-        return OLDER, f"its log is another than {newest.name}'s from step {shared[0]} on"
+            return THIS, text("checkpoint.run.beginning", name=newest.name)
+        return OLDER, text("checkpoint.run.another", name=newest.name, step=shared[0])
     differ = [key for key in _OWN if key in one.arguments and one.arguments[key] != newest.arguments.get(key)]
     differ += [key for key, value in one.state.items() if value != newest.state.get(key)]
     if newest.arguments and differ:
         old, new = (who.arguments.get(differ[0], who.state.get(differ[0])) for who in (one, newest))
-        return OLDER, f"{differ[0]} was {old}, in {newest.name} it is {new}"
-    return UNKNOWN, f"no logged step in common with {newest.name}"
+        return OLDER, text("checkpoint.run.differs", key=differ[0], old=old, name=newest.name, new=new)
+    return UNKNOWN, text("checkpoint.run.no_step", name=newest.name)
 
 
 def _told(logged: tuple, rows: list[tuple]) -> bool:
@@ -180,7 +181,7 @@ def _equal(a: object, b: object) -> bool:
 
 
 def _span(seconds: float) -> str:
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+            return text(f"checkpoint.span.{unit}", n=seconds / size)
+    return text("checkpoint.span.seconds", n=seconds)

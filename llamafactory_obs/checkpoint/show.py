@@ -1,11 +1,12 @@
 """Checkpoints for a person at a terminal of 80 columns: one line each, and more for those that are not fine."""
 
-import textwrap
 import time
 
 from rich.console import Console
 from rich.text import Text
 
+from ..texts import text
+from ..texts.wrap import cells, padded, wrapped
 from .examine import Examined
 from .folder import Report
 from .run_of import OLDER
@@ -13,20 +14,24 @@ from .verdict import DAMAGED, EXACT, SERVES, WARM
 
 _COLUMNS = 80
 _COLOUR = {EXACT: "green", SERVES: "green", WARM: "yellow", DAMAGED: "bold red"}
+_KEYS = {EXACT: "exact", WARM: "warm", SERVES: "serves", DAMAGED: "damaged"}
+_COLUMN = ("step", "verdict", "what", "size", "age")
 
 
 def show(report: Report, console: Console, now: float | None = None) -> None:
     """Print all of it."""
     now = time.time() if now is None else now
     rows = [*report.checkpoints, *([report.final] if report.final is not None else [])]
-    console.print(Text(f"{'step':>8}  {'verdict':<15}  {'what':<25}  {'size':>7}  age", style="bold"))
+    step, verdict, what, bytes_, saved = (text(f"checkpoint.column.{name}") for name in _COLUMN)
+    head = f"{_right(step, 8)}  {padded(verdict, 15)}  {padded(what, 25)}  {_right(bytes_, 7)}  {saved}"
+    console.print(Text(head, style="bold"))
     for one in rows:
-        line = Text(f"{'final' if one.final else one.step:>8}  ")
-        line.append(f"{one.verdict.verdict:<15}", style=_COLOUR[one.verdict.verdict])
-        mark = " (other run)" if one.run == OLDER else ""
-        unread = f"{one.kind}, unreadable" if one.kind != "none" else "no weights"
-        what = _cut(one.what or unread, 25 - len(mark)) + mark
-        line.append(f"  {what:<25}  {size(one.bytes):>7}  {age(one.saved_at, now)}")
+        line = Text(f"{_right(text('checkpoint.final') if one.final else str(one.step), 8)}  ")
+        line.append(padded(text(f"checkpoint.{_KEYS[one.verdict.verdict]}"), 15), style=_COLOUR[one.verdict.verdict])
+        mark = text("checkpoint.other_run") if one.run == OLDER else ""
+        unread = text("checkpoint.unreadable", kind=one.kind) if one.kind != "none" else text("checkpoint.no_weights")
+        said = _cut(one.what or unread, 25 - cells(mark)) + mark
+        line.append(f"  {padded(said, 25)}  {size(one.bytes):>7}  {age(one.saved_at, now)}")
         console.print(line)
     shared = _shared_notes(rows)
     for one in rows:
@@ -34,36 +39,38 @@ def show(report: Report, console: Console, now: float | None = None) -> None:
     if shared:
         console.print()
     for note in shared:
-        _say(console, "all: ", note)
+        _say(console, text("checkpoint.all"), note)
     console.print()
-    for label, good in (("to resume from: ", report.resume), ("to serve:       ", report.serve)):
-        _say(console, label, good.name if good is not None else "none of them")
+    for key, good in (("checkpoint.to_resume", report.resume), ("checkpoint.to_serve", report.serve)):
+        _say(console, text(key), good.name if good is not None else text("checkpoint.none"))
     tried = [one for one in rows if one.loaded is not None and one.loaded.stage not in ("base", "process")]
     if tried:
         fine = [one for one in tried if one.verdict.serves]
         where = next((one.loaded.device for one in tried if one.loaded.device), "cpu")
-        _say(console, "loaded:         ", f"{len(fine)} of {len(tried)}, with finite logits, on {where}")
+        of = text("checkpoint.of_tried", fine=len(fine), tried=len(tried), device=where)
+        _say(console, text("checkpoint.loaded"), of)
     if report.quick:
-        _say(console, "", "only headers and sizes were read; without --quick the content is, too")
+        _say(console, "", text("checkpoint.quick"))
     if report.flaw:
-        console.print(Text("\n".join(_wrapped("not fine: ", report.flaw)), style="bold red"))
+        console.print(Text("\n".join(_wrapped(text("checkpoint.not_fine"), report.flaw)), style="bold red"))
 
 
 def _details(one: Examined, console: Console, shared: list[str]) -> None:
     lines = list(one.verdict.reasons)
     if one.verdict.verdict == DAMAGED and (one.verdict.resumes or one.verdict.serves):
-        still = [word for word, can in (("resumes", one.verdict.resumes), ("serves", one.verdict.serves)) if can]
-        lines.append(f"it still {' and '.join(still)}")
+        both = one.verdict.resumes and one.verdict.serves
+        can = "both" if both else "resumes" if one.verdict.resumes else "serves"
+        lines.append(text(f"checkpoint.still.{can}"))
     if one.verdict.verdict == WARM:
-        lines.append(f"a resume begins anew: {', '.join(one.verdict.lost)}")
+        lines.append(text("checkpoint.anew", parts=", ".join(one.verdict.lost)))
     if one.run == OLDER:
-        lines.append(f"of another run: {one.run_why}")
+        lines.append(text("checkpoint.of_another_run", why=one.run_why))
     if one.moving:
-        lines.append(f"a save may be under way, look again: {one.moving}")
+        lines.append(text("checkpoint.moving", why=one.moving))
     lines += [note for note in one.verdict.notes if note not in shared]
-    unloaded = one.not_loaded not in ("", "not asked for", "its weights are broken")
+    unloaded = one.not_loaded not in ("", text("checkpoint.not_asked"), text("checkpoint.weights_broken"))
     if unloaded and one.not_loaded not in shared and one.verdict.serves:
-        lines.append(f"not loaded: {one.not_loaded}")
+        lines.append(text("checkpoint.not_loaded", why=one.not_loaded))
     if one.files is not None:
         lines.append(f"sha256 {one.files['sha256']}")
     if not lines:
@@ -79,7 +86,7 @@ def _shared_notes(rows: list[Examined]) -> list[str]:
         return []
     first = [*rows[0].verdict.notes, *([rows[0].not_loaded] if rows[0].not_loaded else [])]
     every = [{*one.verdict.notes, one.not_loaded} for one in rows if not one.final]
-    return [note for note in first if note != "not asked for" and all(note in notes for notes in every)]
+    return [note for note in first if note != text("checkpoint.not_asked") and all(note in notes for notes in every)]
 
 
 def size(count: int) -> str:
@@ -95,20 +102,29 @@ def age(saved_at: float, now: float) -> str:
     seconds = now - saved_at
     if not saved_at or seconds < 0:
         return "?"
-    for unit, word in ((86400, "d"), (3600, "h"), (60, "min")):
+    for unit, word in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= unit:
-            return f"{seconds / unit:.2g} {word}" if seconds < 10 * unit else f"{seconds / unit:.0f} {word}"
-    return f"{seconds:.0f} s"
+            number = f"{seconds / unit:.2g}" if seconds < 10 * unit else f"{seconds / unit:.0f}"
+            return text(f"checkpoint.age.{word}", number=number)
+    return text("checkpoint.age.seconds", number=f"{seconds:.0f}")
 
 
-def _say(console: Console, label: str, text: str) -> None:
-    for line in _wrapped(label, text):
+def _say(console: Console, label: str, said: str) -> None:
+    for line in _wrapped(label, said):
         console.print(Text(line))
 
 
-def _wrapped(label: str, text: str) -> list[str]:
-    return textwrap.wrap(text, _COLUMNS, initial_indent=label, subsequent_indent=" " * len(label)) or [label]
+def _wrapped(label: str, said: str) -> list[str]:
+    return wrapped(said, _COLUMNS, label, " " * cells(label)) or [label]
 
 
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+def _right(said: str, width: int) -> str:
+    return " " * (width - cells(said)) + said
+
+
+def _cut(said: str, width: int) -> str:
+    if cells(said) <= width:
+        return said
+    while cells(said) > width - 1:
+        said = said[:-1]
+    return said + "…"

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ..texts import text
 from .files import Incomplete, read_json
 from .part import BROKEN, GOOD, MISSING, Part
 
@@ -20,7 +21,7 @@ def check_tokenizer(folder: Path, rows: int | None, quick: bool = False) -> Part
     """
     there = [name for name in _ANY if (folder / name).exists()]
     if not there:
-        why = "there is no tokenizer in it: whoever serves it needs that of the base model"
+        why = text("checkpoint.tokenizer.none")
         return Part("tokenizer", MISSING, _FILE, why, needed=False)
     name = there[0]
     try:
@@ -30,12 +31,18 @@ def check_tokenizer(folder: Path, rows: int | None, quick: bool = False) -> Part
             found = read_json(folder / name)
             highest = _highest_id(found) if name == _FILE else None
             if rows is not None and highest is not None and highest >= rows:
-                why = f"{name} has ids up to {highest}, the model has {rows} rows: it is of another model"
+                why = text("checkpoint.tokenizer.other", name=name, highest=highest, rows=rows)
                 return Part("tokenizer", BROKEN, name, why, needed=False)
     except Incomplete as reason:
         return Part("tokenizer", BROKEN, name, str(reason), needed=False)
     except OSError as error:
-        return Part("tokenizer", BROKEN, name, f"{name} cannot be read: {error.strerror}", needed=False)
+        return Part(
+            "tokenizer",
+            BROKEN,
+            name,
+            text("checkpoint.tokenizer.unreadable", name=name, error=error.strerror),
+            needed=False,
+        )
     return Part("tokenizer", GOOD, name, needed=False)
 
 

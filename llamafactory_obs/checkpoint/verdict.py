@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from ..texts import text
 from .loading import Loaded
 from .part import BROKEN, DOUBTFUL, GOOD, MISSING, STALE, Part
 from .weights import Weights
@@ -68,9 +69,7 @@ def judge(weights: Weights, parts: list[Part], loaded: Loaded | None, final: boo
     if state.state == MISSING or weights.part.state == MISSING:
         cut_off = any(part.state == GOOD for part in parts if part.name in _RESTORED)
         missing = [part for part in (weights.part, state) if part.state == MISSING]
-        reasons += [
-            part.why + (": the save was cut off, or it is being deleted" if cut_off else "") for part in missing
-        ]
+        reasons += [part.why + (text("checkpoint.judged.cut_off") if cut_off else "") for part in missing]
         verdict = SERVES if serves and not cut_off and not damaged else DAMAGED
     elif reasons:
         verdict = DAMAGED
@@ -78,9 +77,9 @@ def judge(weights: Weights, parts: list[Part], loaded: Loaded | None, final: boo
         verdict = WARM if lost else EXACT
         reasons = [part.why for part in absent if part.name in _RESTORED]
         if "optimizer" in lost and by_name["optimizer"].state != MISSING:
-            reasons.append("the Trainer loads the optimizer only together with scheduler.pt: both are lost")
+            reasons.append(text("checkpoint.judged.no_scheduler"))
         elif "scheduler" in lost and "scheduler" in by_name and by_name["scheduler"].state != MISSING:
-            reasons.append("the Trainer loads the scheduler only together with optimizer.pt: both are lost")
+            reasons.append(text("checkpoint.judged.no_optimizer"))
     grave = bool(set(lost) - {"rng"})
     return Verdict(verdict, resumes, serves, lost, grave, list(dict.fromkeys(reasons)), list(dict.fromkeys(notes)))
 
@@ -89,22 +88,20 @@ def load_failure(weights: Weights, loaded: Loaded | None) -> str:
     """What loading says against the weights; "" where it says nothing, or where it says nothing of them."""
     file = weights.part.file
     if loaded is None or (not loaded.loaded and loaded.stage in ("base", "process")):
-        return f"{file}: {weights.doubt}" if weights.doubt else ""
+        return text("checkpoint.judged.doubt", file=file, why=weights.doubt) if weights.doubt else ""
     if not loaded.loaded:
-        return f"{file}: {loaded.why}"
+        return text("checkpoint.judged.why", file=file, why=loaded.why)
     if loaded.missing_count:
-        why = f"{file} lacks {loaded.missing_count} of the model's weights, e.g. {loaded.missing[0]}"
+        why = text("checkpoint.judged.lacks", file=file, count=loaded.missing_count, tensor=loaded.missing[0])
         if loaded.unexpected_count:
-            why += f"; {loaded.unexpected_count} of its own have no place, e.g. {loaded.unexpected[0]}"
+            why += text("checkpoint.judged.no_place", count=loaded.unexpected_count, tensor=loaded.unexpected[0])
         return why
     if loaded.unexpected_count and weights.kind == "adapter":
-        return (
-            f"{file}: {loaded.unexpected_count} of its tensors have no place in the base, e.g. {loaded.unexpected[0]}"
+        return text(
+            "checkpoint.judged.not_in_base", file=file, count=loaded.unexpected_count, tensor=loaded.unexpected[0]
         )
     if loaded.nonfinite:
-        return (
-            f"{file}: {loaded.nonfinite} of {loaded.logits} logits are NaN or infinite, though all weights are finite"
-        )
+        return text("checkpoint.judged.logits", file=file, bad=loaded.nonfinite, logits=loaded.logits)
     if loaded.spread == 0:
-        return f"{file}: all {loaded.logits} logits are one number: the model says nothing"
+        return text("checkpoint.judged.one_number", file=file, logits=loaded.logits)
     return ""

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .. import texts
 from ..probe.complete import Proof, prove_weights
 from .base_model import Base
 from .base_shapes import adapter_flaw, full_flaw, lora_flaw, vocabulary_rows
@@ -70,7 +71,9 @@ def check_weights(folder: Path, context: Context, base: Base | None, expected: E
     elif proof.kind != "unsupported":
         found.kind = proof.kind
     if not proof.complete:
-        state = MISSING if found.kind == "none" and proof.why.startswith("no weights") else BROKEN
+        state = (
+            MISSING if found.kind == "none" and proof.why.startswith(texts.text("checkpoint.weights.none")) else BROKEN
+        )
         file = next((name for name in (*proof.weights, ADAPTER_CONFIG, CONFIG) if name in proof.why), "")
         found.part = Part("weights", state, file or proof.why.partition(" ")[0].rstrip(":"), proof.why)
         return found
@@ -81,7 +84,9 @@ def check_weights(folder: Path, context: Context, base: Base | None, expected: E
     if why:
         names = [*proof.weights, *proof.files, _FSDP_WHOLE, _VALUE_HEAD]
         file = next((name for name in names if re.search(rf"\b{re.escape(name)}\b", why)), proof.weights[0])
-        found.part = Part("weights", BROKEN, file, why if file in why else f"{file}: {why}")
+        found.part = Part(
+            "weights", BROKEN, file, why if file in why else texts.text("checkpoint.weights.why", file=file, why=why)
+        )
     else:
         found.part = Part("weights", GOOD, proof.weights[0])
     return found
@@ -92,10 +97,10 @@ def _shards_only(found: Weights, folder: Path, layout: str, expected: Expected) 
     found.kind = layout
     found.notes.append(found.proof.why)
     if layout == "deepspeed":
-        found.what = "DeepSpeed shards"  # judged with the optimizer: they lie in one folder
+        found.what = texts.text("checkpoint.weights.deepspeed")  # judged with the optimizer: they lie in one folder
         found.part = Part("weights", GOOD, "latest")
         return
-    found.what = "FSDP shards"
+    found.what = texts.text("checkpoint.weights.fsdp")
     if (folder / _FSDP_SHARDS).exists():
         found.part = sharded(folder, "weights", _FSDP_SHARDS, expected)
         return
@@ -116,7 +121,7 @@ def _judge(found: Weights, folder: Path, context: Context, base: Base | None, qu
     found.what = _what(found.kind, tensors, len(proof.weights))
     stale = stale_shards(folder, proof.weights)
     if stale:
-        found.notes.append(f"{len(stale)} shards of another save lie beside them, e.g. {stale[0]}: nothing reads them")
+        found.notes.append(texts.text("checkpoint.weights.stale", count=len(stale), name=stale[0]))
     for name in (_FSDP_WHOLE, "value_head.bin"):
         if (folder / name).exists():
             check_torch_file(folder / name)
@@ -149,7 +154,7 @@ def _other_rows(tensors: dict[str, Tensor], config: dict) -> str:
     said = config.get("vocab_size", text.get("vocab_size") if isinstance(text, dict) else None)
     if rows is None or not isinstance(said, int) or rows == said:
         return ""
-    return f"its embedding (embed_tokens) has {rows} rows, {CONFIG} says vocab_size {said}"
+    return texts.text("checkpoint.weights.embedding", rows=rows, config=CONFIG, said=said)
 
 
 def _values(found: Weights, folder: Path, base: Base | None) -> str:
@@ -158,7 +163,7 @@ def _values(found: Weights, folder: Path, base: Base | None) -> str:
     if values.nonfinite:
         file, bad = next(iter(values.nonfinite.items()))
         count = sum(map(len, values.nonfinite.values()))
-        return f"{file}: {count} of {len(values.names)} tensors hold NaN or infinity, e.g. {bad[0]}"
+        return texts.text("checkpoint.weights.nan", file=file, count=count, of=len(values.names), tensor=bad[0])
     zero = [(file, name) for file, names in values.zero.items() for name in names]
     if zero and found.kind == "full" and len(zero) < values.matrices:
         there = base_folder(base)
@@ -166,9 +171,9 @@ def _values(found: Weights, folder: Path, base: Base | None) -> str:
         zero = [(file, name) for file, name in zero if name not in begun]
     if zero:
         file, name = zero[0]
-        return f"{file}: {len(zero)} of {values.matrices} weight matrices hold nothing but zeros, e.g. {name}"
+        return texts.text("checkpoint.weights.zeros", file=file, count=len(zero), of=values.matrices, tensor=name)
     if values.lora_b and values.lora_b == values.lora_b_zero:
-        return f"all {values.lora_b} lora_B are zero: the adapter changes nothing, it is the base model"
+        return texts.text("checkpoint.weights.lora", count=values.lora_b)
     return ""
 
 
@@ -177,5 +182,5 @@ def _what(kind: str, tensors: dict[str, Tensor], files: int) -> str:
     units = ((1e9, "B"), (1e6, "M"), (1e3, "k"), (1, ""))
     size = next((f"{elements / unit:.3g}{word}" for unit, word in units if elements >= unit), "0")
     types = sorted({one.dtype.lower() for one in tensors.values()})
-    shards = f", {files} shards" if files > 1 else ""
+    shards = texts.text("checkpoint.weights.shards", files=files) if files > 1 else ""
     return f"{kind}, {size} {'/'.join(types[:2])}{shards}" if tensors else kind

@@ -8,6 +8,7 @@ from ..checkpoint.part import MISSING, Expected
 from ..checkpoint.resume_state import resume_parts
 from ..logs.names import LOSS, NORM
 from ..logs.resumed import Resumed
+from ..texts import speaking
 from .said import DIFFERS, EQUAL, Column, Lack, Said
 from .twice import twice
 
@@ -21,6 +22,7 @@ _ANOTHER_UPDATE = (1e-4, 1e-3)
 _AT_ONCE = 1e-3
 
 
+@speaking("en")  # it goes into the record
 def by_checkpoint(folder: Path, expected: Expected, by: str = "checkpoint") -> list[Lack]:
     """What a checkpoint does not hold; nothing of it is loaded.
 

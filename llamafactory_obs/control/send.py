@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from .. import texts
 from ..errors import ConfigError
 from .folder import ANSWERS, INBOX, control_folder, read_file, write_file
 from .order import Order, parse
@@ -63,14 +64,14 @@ def send(output_dir: Path, order: Order, wait: float, say: Callable[[str], None]
     seen = look(folder)
     reply = Reply(str(output_dir), "no_job", "", order.given(), job=seen.job)
     if seen.state != "running":
-        reply.text = f"no job is running in {output_dir}: {_why_none(seen)}"
+        reply.text = texts.text("control.no_job", folder=output_dir, why=_why_none(seen))
         return reply
     reply.id = _new_id()
     file = folder / INBOX / f"{reply.id}.json"
     _write(file, order, queue=False)
     reply.file = str(file)
     if wait == 0:
-        reply.status, reply.text = "sent", "sent; it is carried out at the end of the step"
+        reply.status, reply.text = "sent", texts.text("control.sent")
         return reply
     try:
         _await(folder, reply, file, wait, say)
@@ -93,13 +94,16 @@ def queue(output_dir: Path, order: Order) -> Reply:
     id = _new_id()
     file = folder / INBOX / f"{id}.json"
     _write(file, order, queue=True)
-    text = (
-        "waits for the next start of training in this folder, for a day at most; is carried out before its first step"
-    )
+    text = texts.text("control.queued")
     if before:
-        text += f", after what waits there already: {', '.join(before)}"
+        text += texts.text("control.queued_after", names=", ".join(before))
     return Reply(
-        str(output_dir), "queued", f"{text}; to take it back, delete {file}", order.given(), id, file=str(file)
+        str(output_dir),
+        "queued",
+        texts.text("control.take_back", text=text, file=file),
+        order.given(),
+        id,
+        file=str(file),
     )
 
 
@@ -118,11 +122,11 @@ def _given_up(file: Path) -> str:
     """The end of a wait that was broken off."""
     try:
         file.unlink()
-        return "not waited for; the command is taken back"
+        return texts.text("control.taken_back")
     except FileNotFoundError:
-        return "not waited for; the job has taken the command already and carries it out"
+        return texts.text("control.job_has_it")
     except OSError as error:
-        return f"not waited for; the command cannot be taken back ({error.strerror}): it is carried out"
+        return texts.text("control.not_taken_back", error=error.strerror)
 
 
 def _await(folder: Path, reply: Reply, file: Path, wait: float, say: Callable[[str], None]) -> None:
@@ -142,7 +146,7 @@ def _await(folder: Path, reply: Reply, file: Path, wait: float, say: Callable[[s
             break
         if not told and time.monotonic() - start > 2:
             told = True
-            say(f"waiting for the end of the step, up to {wait:g} s ...")
+            say(texts.text("control.waiting", wait=wait))
         time.sleep(_POLL)
     reply.step, reply.results = answer.get("step"), answer.get("results", [])
     if not file.exists():
@@ -153,52 +157,51 @@ def _await(folder: Path, reply: Reply, file: Path, wait: float, say: Callable[[s
         with contextlib.suppress(OSError):
             file.unlink()
         reply.file = None
-        done = f"it took the command at the end of step {reply.step} and" if answer else "it"
-        reply.status, reply.text = "gone", f"{done} ended before it could answer: {_why_none(look(folder))}"
+        done = texts.text("control.took", step=reply.step) if answer else texts.text("control.it")
+        reply.status, reply.text = "gone", texts.text("control.gone", done=done, why=_why_none(look(folder)))
     else:
         reply.status, reply.text = "no_answer", _why_late(answer, reply, wait)
 
 
 def _judge(answer: dict) -> tuple[Status, str]:
     if answer.get("refused"):
-        return "refused", f"not carried out: {answer['refused']}"
+        return "refused", texts.text("control.not_carried_out", why=answer["refused"])
     good = [result for result in answer["results"] if result["status"] != "refused"]
     status: Status = "done" if len(good) == len(answer["results"]) else ("partly" if good else "refused")
-    text = {"done": "done", "partly": "partly done", "refused": "refused"}[status]
-    step = answer["step"]
-    return status, f"{text} at the end of step {step}" if step else f"{text} before the first step"
+    key = f"control.{status}_at" if answer["step"] else f"control.{status}_first"
+    return status, texts.text(key, step=answer["step"])
 
 
 def _why_late(answer: dict, reply: Reply, wait: float) -> str:
     if answer:
-        text = f"taken at the end of step {reply.step}; after {wait:g} s the rest of it is not done yet"
-        return f"{text} (a long save or evaluation?)"
+        text = texts.text("control.taken", step=reply.step, wait=wait)
+        return texts.text("control.long", text=text)
     pid, host = reply.job.get("pid"), reply.job.get("host")
-    text = f"a job is running (pid {pid} on {host}) but has not answered within {wait:g} s."
-    text += " A long step, evaluation or save?"
+    text = texts.text("control.running", pid=pid, host=host, wait=wait)
+    text += texts.text("control.long_step")
     if reply.file is None:
-        return f"{text} It has taken the command"
-    return f"{text} The command stays and is carried out at the end of the step; to take it back, delete {reply.file}"
+        return texts.text("control.has_taken", text=text)
+    return texts.text("control.stays", text=text, file=reply.file)
 
 
 def _why_none(seen: Seen) -> str:
     if seen.state == "never":
-        return "none that takes commands has been here (it needs an entry under `callbacks:`)"
-    who = f"the last one (pid {seen.job.get('pid')} on {seen.job.get('host')})"
+        return texts.text("control.never")
+    who = texts.text("control.last", pid=seen.job.get("pid"), host=seen.job.get("host"))
     if seen.state == "ended":
-        return f"{who} ended after step {seen.job.get('step')}, {_ago(seen.age)}"
+        return texts.text("control.ended", who=who, step=seen.job.get("step"), ago=_ago(seen.age))
     if seen.state == "killed":
-        return f"{who} was killed; it was last heard of {_ago(seen.age)}"
+        return texts.text("control.killed", who=who, ago=_ago(seen.age))
     if seen.state == "silent":
-        return f"{who} is on another machine and was last heard of {_ago(seen.age)}"
-    return f"{who} is about to end"
+        return texts.text("control.silent", who=who, ago=_ago(seen.age))
+    return texts.text("control.ending", who=who)
 
 
 def _ago(seconds: float) -> str:
     for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit} ago"
-    return f"{seconds:.0f} s ago"
+            return texts.text(f"control.ago.{unit}", n=seconds / size)
+    return texts.text("control.ago.seconds", n=seconds)
 
 
 def _write(file: Path, order: Order, queue: bool) -> None:

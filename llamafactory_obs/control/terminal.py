@@ -1,5 +1,6 @@
 """What a person sees of a reply."""
 
+from ..texts import text
 from .order import Order, option
 from .send import Reply
 
@@ -12,8 +13,8 @@ def render(reply: Reply) -> str:
         return lines[0] if reply.status == "no_job" else f"{lines[0]}\n  {words}"
     width = max(len(option(result["what"])) for result in reply.results)
     for result in reply.results:
-        refused = "refused: " if result["status"] == "refused" else ""
+        refused = text("control.refused") if result["status"] == "refused" else ""
         lines.append(f"  {option(result['what']):{width}}  {refused}{result['text']}")
     if any(result["what"] == "stop" and result["status"] == "done" for result in reply.results):
-        lines.append(f"  LlamaFactory now writes the final model into {reply.dir}")
+        lines.append(text("control.final", folder=reply.dir))
     return "\n".join(lines)

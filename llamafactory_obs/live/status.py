@@ -56,7 +56,7 @@ class Watchman:
         if session.heard == self._gone:
             return False
         if self._seen is None or now - self._looked >= _LOOK_EVERY:
-            self._seen, self._looked = look(self._control), now
+            self._seen, self._looked = look(self._control, patience=0), now
         lives = _lives(self._seen, session)
         self._gone = session.heard if lives is False else None
         return lives

@@ -8,6 +8,8 @@ import inspect
 import textwrap
 
 from ..errors import ConfigError
+from ..texts import text
+from ..texts.wrap import wrapped
 from .entries import INJECTED
 from .registry import GROUP, HOST, OWN, known_names
 
@@ -99,19 +101,25 @@ def render(result: dict) -> str:
     """The list for a terminal of 80 columns."""
     lines = []
     for row in result["callbacks"]:
-        lines += [row["name"] + ("" if row["source"] == "llamafactory-obs" else f"  (from {row['source']})")]
-        lines += _wrap(row["doc"] or (f"does not load: {row['error']}" if row["error"] else ""), 2)
+        lines += [
+            row["name"] + ("" if row["source"] == "llamafactory-obs" else text("catalog.source", source=row["source"]))
+        ]
+        lines += _wrap(row["doc"] or (text("catalog.error", error=row["error"]) if row["error"] else ""), 2)
         if row["options"]:
-            lines += ["", "  options"]
+            lines += ["", text("catalog.options")]
         for option in row["options"]:
-            default = "required" if option["required"] else f"default {_yaml_word(option['default'])}"
+            default = (
+                text("catalog.required")
+                if option["required"]
+                else text("catalog.default", value=_yaml_word(option["default"]))
+            )
             lines += _wrap(f"{option['name']}: {option['type'] or 'any'}, {default}", 4)
             lines += _wrap(option["doc"], 8)
         if row["keys"]:
-            lines += ["", "  logs (unit; how the ranks' numbers become one)", *_render_keys(row["keys"])]
+            lines += ["", text("catalog.logs"), *_render_keys(row["keys"])]
         lines += [""]
-    lines += ["in every record, whatever callbacks are named", *_render_keys(result["core_keys"])]
-    lines += ["", "Any other TrainerCallback by dotted path: - my_package.module.MyCallback: {a: 1}"]
+    lines += [text("catalog.core"), *_render_keys(result["core_keys"])]
+    lines += ["", text("catalog.others")]
     return "\n".join(lines)
 
 
@@ -123,8 +131,8 @@ def _render_keys(keys: list[dict]) -> list[str]:
     return lines
 
 
-def _wrap(text: str, indent: int, hang: int = 0) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + hang))
+def _wrap(said: str, indent: int, hang: int = 0) -> list[str]:
+    return wrapped(said, WIDTH, " " * indent, " " * (indent + hang)) if said else []
 
 
 def _yaml_word(value: object) -> str:

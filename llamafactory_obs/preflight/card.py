@@ -2,6 +2,7 @@
 
 from ..gpu.nvml import Nvml
 from ..settings import LIMIT_GIB, MARGIN_GIB
+from ..texts import text
 from .run_config import RunConfig
 
 _GIB = 2**30
@@ -14,13 +15,13 @@ def limit_gib(config: RunConfig, nvml: Nvml | None = None) -> tuple[float, str]:
     """
     given = (config.options_of("vram") or {}).get("limit_gib")
     if isinstance(given, (int, float)) and not isinstance(given, bool) and given > 0:
-        return float(given), "the vram callback's limit_gib"
+        return float(given), text("preflight.card.vram")
     if config.settings.limit_gib is not None:
-        return config.settings.limit_gib, "obs: limit_gib"
+        return config.settings.limit_gib, text("preflight.card.obs")
     memory = (nvml or Nvml()).memory(0)
     if memory is not None:
-        return memory["total"] / _GIB, "the card's size"
-    return LIMIT_GIB, "the default"
+        return memory["total"] / _GIB, text("preflight.card.size")
+    return LIMIT_GIB, text("preflight.card.default")
 
 
 def margin_gib(config: RunConfig) -> float:

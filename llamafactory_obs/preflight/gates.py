@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .. import texts
 from ..errors import ConfigError
 from .card import limit_gib, margin_gib
 from .result import ERROR, FAIL, PASS, SKIPPED, Check, as_gate
@@ -67,7 +68,7 @@ class _Flight:
         gates = {}
         steps = {"mask": self._mask, "smoke": self._smoke, "baseline": self._baseline}
         for name in sorted(self.wish.gates, key=list(steps).index):
-            self.say(f"gate {name} ...")
+            self.say(texts.text("preflight.gate", name=name))
             start = time.monotonic()
             gates[name] = self._guarded(name, steps[name])
             self.found.seconds[name] = round(time.monotonic() - start, 1)
@@ -82,7 +83,14 @@ class _Flight:
             raise
         except Exception as error:
             said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-            check = Check(f"{name}_judged", ERROR, None, None, f"could not be judged: {said}", "report this as a bug")
+            check = Check(
+                f"{name}_judged",
+                ERROR,
+                None,
+                None,
+                texts.text("preflight.judged", said=said),
+                texts.text("preflight.bug"),
+            )
             return as_gate(name, [check])
 
     # ---- the gates ----------------------------------------------------------------------------------------------
@@ -109,8 +117,8 @@ class _Flight:
         checks = []
         if self.wish.run_smoke:
             if self.mask_status in (FAIL, ERROR):
-                text = "not run: the mask gate comes first, and it is not green"
-                checks.append(Check("smoke_run", ERROR, None, None, text, "repair the mask, then --run-smoke"))
+                text = texts.text("preflight.smoke.mask_first")
+                checks.append(Check("smoke_run", ERROR, None, None, text, texts.text("preflight.smoke.repair_mask")))
             else:
                 self._run_smoke(folder)
         if not checks:
@@ -132,8 +140,12 @@ class _Flight:
         from .rehearsal.smoke import run_smoke
 
         run = run_smoke(self.config, folder, say=self.say)
-        took = f"10 steps took {run.seconds:.0f} s" if run.exit_code == 0 else f"ended with exit code {run.exit_code}"
-        self.found.notes["smoke"] = [f"the smoke run: {took}; log: {run.log}"]
+        took = (
+            texts.text("preflight.smoke.took", seconds=run.seconds)
+            if run.exit_code == 0
+            else texts.text("preflight.smoke.exit", code=run.exit_code)
+        )
+        self.found.notes["smoke"] = [texts.text("preflight.smoke.run", took=took, log=run.log)]
 
     def _baseline(self) -> dict:
         from .baseline.gate import baseline_gate

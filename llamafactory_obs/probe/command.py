@@ -13,6 +13,7 @@ from ..errors import ConfigError
 from ..output import as_json, own_stdout
 from ..plugin.names import did_you_mean
 from ..suite import Suite, load_suite, shipped_suite
+from ..texts import text
 from .facts import read_facts
 from .formats import FORMATS
 from .results import BASE
@@ -165,19 +166,19 @@ def _conclude(request: Request, session: Session, watcher: Watcher, only: str | 
                 session.emit(row)  # what was recorded before; each row once
     session.view.matrix(columns, names)
     for name, why in watcher.incomplete.items():
-        session.view.say(f"{name} is not complete: {why}", "warn")
+        session.view.say(text("probe.say.incomplete", name=name, why=why), "warn")
     for name, why in watcher.unprobed.items():
-        session.view.say(f"{name} was not probed: {why}", "warn")
+        session.view.say(text("probe.say.unprobed", name=name, why=why), "warn")
     probed = {key: rows for key, rows in columns.items() if key[1] != BASE and only in (None, key[1])}
     if not probed:
         if not watcher.unprobed and not watcher.incomplete:
-            session.view.say("no checkpoint was probed" if only is None else f"{only} was not found", "warn")
+            session.view.say(text("probe.say.none") if only is None else text("probe.say.not_found", only=only), "warn")
         return 1
     (step, _), newest = list(probed.items())[-1]
     passed = all(name in newest and newest[name]["passed"] for name in names)
     broken = [name for name, at in watcher.broken.items() if at > step and only in (None, name)]
     for name in broken:
-        session.view.say(f"{name} is newer than what was probed, and no good", "warn")
+        session.view.say(text("probe.say.newer_broken", name=name), "warn")
     return 0 if passed and not watcher.unprobed and not broken else 1
 
 

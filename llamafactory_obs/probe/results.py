@@ -4,16 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..record.reader import read_rows
-from ..record.schema import FOLDER, PROBES
+from ..record.schema import BASE, FOLDER, PROBES
 from ..suite.model import Probe, Suite
 from .copies import Taken
 from .judge import Verdict
 from .signals import repetition
 from .turns import Turn
 from .views import disagreements
-
-#: the untuned base model's name in the record; it stands at step 0
-BASE = "base"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .. import texts
 from ..record.reader import read_rows
 from ..record.schema import EVENTS, FOLDER, PROBES
 from ..record.writer import RecordWriter
@@ -18,7 +19,7 @@ from .backends.choose import make_local
 from .backends.vllm import DEFAULT_ENDPOINT
 from .copies import Taken
 from .facts import RunFacts, read_facts
-from .judge import headline
+from .in_words import in_words
 from .ledger import Hopeless, Later
 from .render import Renderer
 from .render.choose import Mismatch, compare
@@ -117,7 +118,7 @@ class Session:
             if not self._fallback:
                 raise
             why = f"vLLM refuses {taken.name}: {error}"
-            self.view.say(f"{why}. Generating here instead", "warn")
+            self.view.say(texts.text("probe.say.instead", why=why), "warn")
             self._local = self._local or make_local(self._base_model, self._options.device, why, self.facts.quantized)
             rows, notes, _ = self._ask(self._local, renderer, taken)
             notes.insert(0, why)
@@ -166,12 +167,15 @@ class Session:
         try:
             rows, notes, fresh = self._ask(backend, self._renderer(folder)[0], None)
         except Refused as error:
-            self.view.say(f"no baseline: {error} (--no-baseline leaves it out)", "warn")
+            self.view.say(texts.text("probe.say.no_baseline", error=error), "warn")
         else:
             if fresh:
                 seconds = duration(sum(row["seconds"] for row in rows.values()))
                 self.view.block(
-                    f"the untuned base model ── {backend.name} ── {seconds}", list(rows.values()), {}, notes
+                    texts.text("probe.title.base", backend=backend.name, seconds=seconds),
+                    list(rows.values()),
+                    {},
+                    notes,
                 )
         self._baseline_due = False
 
@@ -181,16 +185,17 @@ class Session:
         results = self._results(renderer)
         earlier = {row["probe"]: before for row in ordered if (before := results.before(taken.step, row["probe"]))}
         seconds = sum(row["seconds"] for row in ordered)
-        title = f"{taken.name} ── step {taken.step} ── {ordered[0]['backend']['name']} ── {duration(seconds)}"
+        title = texts.text(
+            "probe.title.checkpoint",
+            checkpoint=taken.name,
+            step=taken.step,
+            backend=ordered[0]["backend"]["name"],
+            seconds=duration(seconds),
+        )
         self.view.block(title, ordered, earlier, notes)
-        right = sum(row["passed"] for row in ordered)
         broke = [row["probe"] for row in ordered if _changed(row, "broke")]
         fixed = [row["probe"] for row in ordered if _changed(row, "fixed")]
         runs_on = [row["probe"] for row in ordered if _runs_on(row)]
-        wrong = [f"{row['probe']}: {headline(row['errors'])}" for row in ordered if not row["passed"]]
-        text = f"{taken.name}: {right} of {len(ordered)} probes right"
-        said = [", ".join(wrong), _named("broke", broke), _named("fixed", fixed), _named("now runs on", runs_on)]
-        text += "".join(f"; {what}" for what in said if what)
         evidence = {
             "checkpoint": taken.name,
             "content": taken.content,
@@ -208,6 +213,7 @@ class Session:
             "scores": scores({row["probe"]: verdict_of(row) for row in ordered}),
             "notes": notes,
         }
+        text = in_words(evidence, "en")
         self._event(taken, "verdict", text, "warn" if broke or runs_on else "info", evidence)
 
     def emit(self, row: dict) -> None:
@@ -243,7 +249,7 @@ class Session:
         if key not in self._rendered:
             renderer = choose_renderer(folder, facts, self._options.template, self._options.tool_format)
             self._rendered[key] = renderer, compare(renderer, folder, facts, self.suite)
-            self._say_once(f"prompts: {_rendering(renderer)}")
+            self._say_once(texts.text("probe.say.prompts", rendering=_rendering(renderer)))
         return self._rendered[key]
 
     def _choose(self, taken: Taken) -> Backend:
@@ -259,7 +265,7 @@ class Session:
                 taken.kind == "full",
             )
             self._backend, self._fallback = choice.backend, choice.fallback
-            self.view.say(f"backend: {choice.backend.where}: {choice.backend.why}", "dim")
+            self.view.say(texts.text("probe.say.backend", where=choice.backend.where, why=choice.backend.why), "dim")
         return self._backend
 
     def _results(self, renderer: Renderer) -> Results:
@@ -268,7 +274,7 @@ class Session:
     @contextlib.contextmanager
     def _writer(self):
         writer = RecordWriter.joining(
-            self._output_dir, lambda problem: self.view.say(problem or "writing works again", "warn")
+            self._output_dir, lambda problem: self.view.say(problem or texts.text("probe.say.writing"), "warn")
         )
         try:
             yield writer
@@ -325,14 +331,10 @@ def _runs_on(row: dict) -> bool:
     return against is not None and bool({"no_end_token", "repetition"} & set(against.get("new_errors", ())))
 
 
-def _named(what: str, probes: list[str]) -> str:
-    return f"{what}: {', '.join(probes)}" if probes else ""
-
-
 def _rendering(renderer: Renderer) -> str:
     rendering = renderer.rendering
-    by = "LlamaFactory's template" if rendering.by == "llamafactory" else "the checkpoint's chat template"
-    return f"{by} {rendering.name} ({rendering.why}), tool format {rendering.tool_format}"
+    key = "probe.rendering.llamafactory" if rendering.by == "llamafactory" else "probe.rendering.checkpoint"
+    return texts.text(key, name=rendering.name, why=rendering.why, tool_format=rendering.tool_format)
 
 
 def _adapters_base(folder: Path) -> str | None:

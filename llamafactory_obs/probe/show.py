@@ -8,6 +8,9 @@ from typing import TextIO
 
 from rich.cells import cell_len, chop_cells
 
+from ..texts import text
+from ..texts.wrap import padded
+from .in_words import error_in_words
 from .judge import headline
 from .results import BASE
 from .words import diff, likeness, shorten
@@ -49,10 +52,10 @@ class View:
     def progress(self, name: str, probe: str, turn: int, tokens: int) -> None:
         """The line that shows that something is being generated."""
         if self._live:
-            text = f"  {name}: {probe}, answer {turn}, {tokens} tokens"
-            self._out.write("\r" + text.ljust(self._bar))
+            line = text("probe.progress", name=name, probe=probe, turn=turn, tokens=tokens)
+            self._out.write("\r" + padded(line, self._bar))
             self._out.flush()
-            self._bar = cell_len(text)
+            self._bar = cell_len(line)
 
     def block(self, title: str, rows: list[dict], earlier: dict[str, dict], notes: list[str]) -> None:
         """One checkpoint.
@@ -65,7 +68,8 @@ class View:
         """
         self._clear()
         self._write("")
-        self._write(self._styled(f"── {title} ".ljust(self._width, "─"), "bold"))
+        head = f"── {title} "
+        self._write(self._styled(head + "─" * (self._width - cell_len(head)), "bold"))
         for note in notes:
             self._wrapped(f"! {note}", "  ", "warn")
         longest = max(cell_len(row["probe"]) for row in rows)
@@ -79,29 +83,30 @@ class View:
         for number, turn in enumerate(row["turns"], 1):
             self._raw(str(number), turn["raw"])
             for reply in turn["replies"]:
-                self._wrapped(f"tool: {visible(reply['text'])}", "      ", "dim")
+                self._wrapped(text("probe.tool", reply=visible(reply["text"])), "      ", "dim")
             for line in turn["other_parsers"]:
                 self._wrapped(f"! {line}", "      ", "warn")
         for detail in row["details"]:
             self._wrapped(visible(detail), "    ", "bad")
         self._changes(row, earlier)
 
-    def _raw(self, label: str, text: str) -> None:
+    def _raw(self, label: str, answer: str) -> None:
         """The raw text, a mark at its left edge; wrapped by cells, so that Chinese keeps its width."""
         lines = [
             piece
-            for line in visible(text, newlines=True).split("\n")
+            for line in visible(answer, newlines=True).split("\n")
             for piece in chop_cells(line, self._width - 8) or [""]
         ]
         for number, line in enumerate(lines[:_MOST_LINES]):
             self._write(f"  {label if not number else '':>3} {self._styled('│', 'dim')} {line}")
         if len(lines) > _MOST_LINES:
-            self._write(self._styled(f"      ... {len(lines) - _MOST_LINES} more lines in {self._record}", "dim"))
+            more = text("probe.more_lines", count=len(lines) - _MOST_LINES, file=self._record)
+            self._write(self._styled(f"      {more}", "dim"))
 
     def _changes(self, row: dict, earlier: dict | None) -> None:
         previous, base = row.get("vs_previous"), row.get("vs_base")
         if base is not None and (previous is None or base["change"] == "broke"):
-            self._change(base, "the base model")
+            self._change(base, text("probe.base_model"))
         if previous is not None:
             self._change(previous, previous["checkpoint"])
         if earlier is not None and earlier["output"] != row["output"]:
@@ -109,16 +114,17 @@ class View:
 
     def _change(self, against: dict, other: str) -> None:
         style = {"fixed": "good", "broke": "bad"}.get(against["change"], "dim")
-        same = ", same text" if against["same_text"] else ""
+        line = text(f"probe.change.{against['change']}", other=other)
+        line += text("probe.same_text") if against["same_text"] else ""
         if against["change"] == "same" and against.get("new_errors"):
-            same += f"; new: {', '.join(against['new_errors'])}"
-        self._write(self._styled(f"    {against['change']} against {other}{same}", style))
+            line += text("probe.new_errors", errors=", ".join(map(error_in_words, against["new_errors"])))
+        self._write(self._styled(f"    {line}", style))
 
     def _diff(self, old: str, new: str) -> None:
         """Words of the old text in [-...-], of the new one in {+...+}; a few lines at most."""
         pieces = diff(visible(old), visible(new))
         if likeness(pieces) < _ANOTHER_TEXT:
-            self._write(self._styled("      another text altogether", "dim"))
+            self._write(self._styled(f"      {text('probe.another_text')}", "dim"))
             return
         marks = {" ": ("", "", "dim"), "-": ("[-", "-]", "bad"), "+": ("{+", "+}", "good")}
         lines, used = [""], 0
@@ -133,19 +139,20 @@ class View:
         for line in lines[:_MOST_DIFF]:
             self._write(f"      {line}")
         if len(lines) > _MOST_DIFF:
-            self._write(self._styled(f"      ... {len(lines) - _MOST_DIFF} more lines of differences", "dim"))
+            more = text("probe.more_differences", count=len(lines) - _MOST_DIFF)
+            self._write(self._styled(f"      {more}", "dim"))
 
     def matrix(self, columns: dict[tuple[int, str], dict[str, dict]], probes: list[str]) -> None:
         """Probes down, checkpoints across; "ok" or the first thing that is wrong."""
         self._clear()
         if not columns:
             return
-        heads = [BASE if name == BASE else name.removeprefix("checkpoint-") for _, name in columns]
+        heads = [text("probe.base") if name == BASE else name.removeprefix("checkpoint-") for _, name in columns]
         cells = [[_cell(rows.get(probe)) for rows in columns.values()] for probe in probes]
         widths = [
-            max(cell_len(text) for text in [head, *column]) + 2 for head, *column in zip(heads, *cells, strict=True)
+            max(cell_len(cell) for cell in [head, *column]) + 2 for head, *column in zip(heads, *cells, strict=True)
         ]
-        left = max(cell_len(name) for name in ["probe", *probes]) + 1
+        left = max(cell_len(name) for name in [text("probe.probe"), *probes]) + 1
         start = 0
         while start < len(heads):
             end, used = start, left
@@ -153,17 +160,17 @@ class View:
                 used += widths[end]
                 end += 1
             self._write("")
-            self._line("probe", left, heads[start:end], widths[start:end], "bold")
+            self._line(text("probe.probe"), left, heads[start:end], widths[start:end], "bold")
             for name, row in zip(probes, cells, strict=True):
                 self._line(name, left, row[start:end], widths[start:end])
             start = end
 
     def _line(self, name: str, left: int, cells: list[str], widths: list[int], style: str = "") -> None:
-        styles = {"ok": "good", "-": "dim"}
-        text = self._styled(name + " " * (left - cell_len(name)), style)
+        styles = {text("probe.ok"): "good", "-": "dim"}
+        line = self._styled(name + " " * (left - cell_len(name)), style)
         for cell, width in zip(cells, widths, strict=True):
-            text += " " * (width - cell_len(cell)) + self._styled(cell, style or styles.get(cell, "bad"))
-        self._write(text)
+            line += " " * (width - cell_len(cell)) + self._styled(cell, style or styles.get(cell, "bad"))
+        self._write(line)
 
     def _wrapped(self, text: str, indent: str, style: str) -> None:
         for line in chop_cells(text, self._width - cell_len(indent)) or [""]:
@@ -191,7 +198,9 @@ def visible(text: str, newlines: bool = False) -> str:
 
 def duration(seconds: float) -> str:
     """`3.1 s` or `2 min 5 s`."""
-    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    if seconds < 60:
+        return text("probe.seconds", seconds=seconds)
+    return text("probe.minutes", minutes=int(seconds // 60), seconds=int(seconds % 60))
 
 
 def _broken(text: str, width: int, used: int) -> list[str]:
@@ -204,4 +213,4 @@ def _broken(text: str, width: int, used: int) -> list[str]:
 def _cell(row: dict | None) -> str:
     if row is None:
         return "-"
-    return "ok" if row["passed"] else headline(row["errors"])
+    return text("probe.ok") if row["passed"] else error_in_words(headline(row["errors"]))

@@ -1,13 +1,14 @@
 """A replay for a person at a terminal of 80 columns: the verdict, the numbers beside ordinary ones, samples, texts."""
 
 import math
-import textwrap
 
 from rich.console import Console
 from rich.text import Text
 
+from .. import texts
 from ..preflight.mask.terminal import shortened
 from ..preflight.mask.worst import Piece
+from ..texts.wrap import cells, padded, wrapped
 from .ordinary import Judged
 from .rebuilt import EXACT, names_of
 from .report import DATA, NOT_DATA, UNCLEAR, Report
@@ -16,24 +17,7 @@ from .verdict import number
 
 _COLUMNS = 80
 _COLOUR = {DATA: "bold red", NOT_DATA: "bold green", UNCLEAR: "bold yellow"}
-_NAMES = {
-    "loss": "loss",
-    "grad_norm": "gradient norm",
-    "recorded_loss": "  in the run",
-    "recorded_grad_norm": "  in the run",
-    "tokens": "tokens",
-    "supervised_ratio": "share in the loss",
-    "longest": "longest sample",
-    "altered_ratio": "labels not their token",
-}
 _ORDER = ("loss", "recorded_loss", "grad_norm", "recorded_grad_norm", "tokens", "supervised_ratio", "longest")
-_STATUS = {
-    "exact": "as trained on",
-    "labels_changed": "with labels changed on the way (those of the log are used)",
-    "labels_unknown": "with labels changed on the way (not in the log; the data set's are used)",
-    "data_changed": "changed in the data since (left out)",
-    "not_found": "not in the data any more (left out)",
-}
 #: samples listed; the others are counted
 _LISTED = 12
 
@@ -42,32 +26,34 @@ def show(report: Report, console: Console) -> None:
     """Print all of it."""
     for line in _wrapped("", report.title):
         console.print(Text(line, style=_COLOUR[report.verdict]))
+    blank = " " * cells(texts.text("replay.label.batch"))
     if report.weights is not None:
-        _say(console, "  weights  ", report.weights.distance(report.step))
-        _say(console, "           ", report.setting)
+        _say(console, texts.text("replay.label.weights"), report.weights.distance(report.step))
+        _say(console, blank, report.setting)
     total = len(report.batch.samples)
-    rebuilt = "; ".join(f"{count} {_STATUS[status]}" for status, count in report.statuses.items())
-    _say(console, "  batch    ", f"{total} sample{'s' * (total != 1)} from the log: {rebuilt}")
+    rebuilt = "; ".join(f"{count} {texts.text(f'replay.status.{status}')}" for status, count in report.statuses.items())
+    samples = texts.text("replay.sample" if total == 1 else "replay.samples", count=total, rebuilt=rebuilt)
+    _say(console, texts.text("replay.label.batch"), samples)
     if report.rebuilt_loss:
-        _say(console, "           ", report.rebuilt_loss)
+        _say(console, blank, report.rebuilt_loss)
     for change in report.changes:
-        _say(console, "           ", change)
+        _say(console, blank, change)
     if report.weights is not None:
         for passed_over in report.weights.passed_over:
-            _say(console, "  not used ", passed_over)
+            _say(console, texts.text("replay.label.not_used"), passed_over)
     _numbers(report, console)
     _samples(report, console)
     for title, lines in (
-        ("it comes with the data:", report.for_data),
-        ("it does not:", report.against_data),
-        ("limits:", report.limits),
+        (texts.text("replay.for_data"), report.for_data),
+        (texts.text("replay.against_data"), report.against_data),
+        (texts.text("replay.limits"), report.limits),
     ):
         if lines:
             console.print(Text(f"\n{title}", style="bold"))
         for line in lines:
             _say(console, "  - ", line)
     console.print()
-    _say(console, "do this: ", report.advice)
+    _say(console, texts.text("replay.label.advice"), report.advice)
     for one in report.texts:
         _text(one, console)
 
@@ -78,11 +64,16 @@ def _numbers(report: Report, console: Console) -> None:
     if report.figures.altered_ratio == 0 and all(one.altered_ratio == 0 for one in report.ordinary):
         rows = [row for row in rows if row[0] != "altered_ratio"]
     count = len(report.ordinary)
-    console.print(Text(f"\n{'':24}{'batch':>10}   {f'{count} ordinary: median (range)':32}{'z':>8}", style="bold"))
+    head = _right(texts.text("replay.column.batch"), 10)
+    ordinary = padded(texts.text("replay.column.ordinary", count=count), 32)
+    console.print(Text(f"\n{'':24}{head}   {ordinary}{'z':>8}", style="bold"))
     for name, judged in rows:
         value = number(getattr(report.figures, name))
-        beside = "-" if judged is None else f"{number(judged.median)} ({number(judged.low)} to {number(judged.high)})"
-        line = f"{_NAMES[name]:24}{value:>10}   {beside:32}{_z(judged):>8}"
+        beside = "-"
+        if judged is not None:
+            span = {"median": number(judged.median), "low": number(judged.low), "high": number(judged.high)}
+            beside = texts.text("replay.beside", **span)
+        line = f"{padded(texts.text(f'replay.name.{name}'), 24)}{value:>10}   {padded(beside, 32)}{_z(judged):>8}"
         console.print(Text(line.rstrip(), style="red" if judged is not None and judged.out else ""))
 
 
@@ -100,8 +91,10 @@ def _samples(report: Report, console: Console) -> None:
     head = ""
     if carriers is not None:
         order.sort(key=lambda i: (not carriers.parts[i].carries, -(carriers.parts[i].loss or 0.0)))
-        head = f"{'loss':>8}{'rank':>8}{'z':>7}"
-    head += f"{'tokens':>8}{'share':>6}{'  loss, norm without it' if alone else ''}  sample"
+        head = f"{_right(texts.text('replay.column.loss'), 8)}{_right(texts.text('replay.column.rank'), 8)}{'z':>7}"
+    head += _right(texts.text("replay.column.tokens"), 8) + _right(texts.text("replay.column.share"), 6)
+    head += texts.text("replay.column.without") if alone else ""
+    head += f"  {texts.text('replay.column.sample')}"
     console.print(Text(f"\n{head}", style="bold"))
     for i in order[:_LISTED]:
         logged = samples[i].logged
@@ -115,7 +108,7 @@ def _samples(report: Report, console: Console) -> None:
             style = "red" if part.carries else ""
         console.print(Text(f"{line}  {_what(i, report)}", style=style))
     if len(order) > _LISTED:
-        console.print(f"  and {len(order) - _LISTED} more")
+        console.print(texts.text("replay.more", count=len(order) - _LISTED))
 
 
 def _what(number: int, report: Report) -> str:
@@ -124,15 +117,15 @@ def _what(number: int, report: Report) -> str:
     sources = sample.sources if report.carriers is None else report.carriers.parts[number].sources
     words = [names_of(sources, 3), f"rank {sample.rank}" if len(report.batch.ranks) > 1 else ""]
     if sample.altered:
-        words.append(f"{sample.altered} wrong")
+        words.append(texts.text("replay.wrong", count=sample.altered))
     elif sample.status != EXACT:
-        words.append(sample.status.replace("_", " "))
+        words.append(texts.text(f"replay.short_status.{sample.status}"))
     return ", ".join(filter(None, words))
 
 
 def _text(one: Shown, console: Console) -> None:
     colours = console.is_terminal
-    said = "green: in the loss, red: wrong label" if colours else "[[in the loss]], [!wrong label!]"
+    said = texts.text("replay.colours" if colours else "replay.marks")
     console.print(Text(f"\n{one.sample.name}", style="bold") + Text(f" ({said})"))
     line = Text()
     for stretch in one.stretches:
@@ -143,7 +136,7 @@ def _text(one: Shown, console: Console) -> None:
 def _paint(line: Text, stretch: Stretch, colours: bool) -> None:
     text = _short(stretch.text)
     if stretch.taught:
-        text = f"{text} <- taught here: {_short(stretch.taught)}"
+        text = texts.text("replay.taught", text=text, taught=_short(stretch.taught))
     if colours:
         line.append(text, style="white on red" if stretch.taught else "green" if stretch.in_loss else "dim")
     else:
@@ -160,7 +153,8 @@ def _say(console: Console, label: str, text: str) -> None:
 
 
 def _wrapped(label: str, text: str) -> list[str]:
-    wrapper = textwrap.TextWrapper(
-        _COLUMNS, initial_indent=label, subsequent_indent=" " * len(label), break_long_words=False
-    )
-    return wrapper.wrap(text)
+    return wrapped(text, _COLUMNS, label, " " * cells(label))
+
+
+def _right(said: str, width: int) -> str:
+    return " " * (width - cells(said)) + said

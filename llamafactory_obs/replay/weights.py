@@ -9,6 +9,7 @@ from ..errors import ConfigError
 from ..probe.backends.device import pick_device
 from ..probe.complete import prove
 from ..probe.scan import find_checkpoints, step_of
+from ..texts import text
 from .training_set import TrainingSet
 
 #: LlamaFactory's methods whose checkpoints hold an adapter
@@ -34,17 +35,17 @@ class Weights:
     @property
     def name(self) -> str:
         """For people."""
-        return "the model that the run started from" if self.folder is None else self.folder.name
+        return text("replay.weights.start") if self.folder is None else self.folder.name
 
     def distance(self, step: int) -> str:
         """What these weights are beside those that the step was computed with."""
         if self.step is None:
-            return f"{self.name}: at which step it was saved is not known"
+            return text("replay.weights.unknown", name=self.name)
         if self.step == step - 1:
-            return f"{self.name}: the very weights that step {step} was computed with"
+            return text("replay.weights.same", name=self.name, step=step)
         if self.step >= step:
-            return f"{self.name}: {self.step - step + 1} steps later than step {step}, which they have learned from"
-        return f"{self.name}: {step - 1 - self.step} steps older than those that step {step} was computed with"
+            return text("replay.weights.later", name=self.name, steps=self.step - step + 1, step=step)
+        return text("replay.weights.older", name=self.name, steps=step - 1 - self.step, step=step)
 
 
 def choose(output_dir: Path, step: int, checkpoint: str | None) -> Weights:
@@ -171,14 +172,14 @@ def _precision(given: dict) -> tuple[object, list[str]]:
     if given.get("bf16") and not given.get("pure_bf16"):
         return torch.bfloat16, []
     if given.get("fp16"):
-        return None, ["fp16 of the run is replayed without mixed precision: an overflow of fp16 is not seen here"]
+        return None, [text("replay.weights.fp16")]
     return None, []
 
 
 def _other_machine(given: dict) -> list[str]:
     notes = []
     if given.get("quantization_bit"):
-        notes.append("the run quantises the base model, here it is not")
+        notes.append(text("replay.weights.quantised"))
     if given.get("enable_liger_kernel") or given.get("use_unsloth"):
-        notes.append("the kernels of liger or unsloth are not used here")
+        notes.append(text("replay.weights.kernels"))
     return notes

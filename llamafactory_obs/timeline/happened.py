@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ..continuity.offline import continuity
+from ..continuity.said import BROKEN
+from ..continuity.words import in_words
 from ..detect import Finding
 from ..logs.curves import Curves
 
@@ -68,6 +71,13 @@ def happenings(curves: Curves, findings: Iterable[Finding] = ()) -> list[Happeni
         ]
     if not any(kind == "checkpoint" for kind, _ in known):
         found += [Happening(s, "checkpoint", "log", "checkpoint", str(path)) for s, path in curves.checkpoints.items()]
+    told = {(event.get("evidence") or {}).get("step") for event in curves.events if event.get("kind") == "continuity"}
+    findings = [one for one in findings if one.name != "resume_gap" or one.evidence.get("since") not in told]
+    found += [
+        Happening(one.step, "start", "log", "continuity", in_words(one))
+        for one in continuity(curves)
+        if one.step not in told and one.verdict != BROKEN  # that one is a finding
+    ]
     said = {one.text for one in found}  # live, the same detectors have said it already
     found += [_of_finding(finding) for finding in findings if finding.text not in said]
     return sorted(_once(found), key=lambda one: (one.step, KINDS.index(one.kind)))
@@ -95,7 +105,7 @@ def _of_record(event: dict) -> Happening:
     kind, level = event.get("kind"), event.get("level")
     if level in ("error", "warn"):
         kind = level
-    elif kind in ("start", "resume", "end", "interrupted"):
+    elif kind in ("start", "resume", "continuity", "end", "interrupted"):
         kind = "start"
     elif kind in ("lr_change", "control"):
         kind = "lr"

@@ -3,8 +3,10 @@
 import math
 from xml.sax.saxutils import escape
 
-from .happened import WORDS, Happening
+from ..texts import text
+from .happened import KINDS, Happening
 from .lanes import Axis, Lane
+from .terminal import said
 from .timeline import Timeline
 
 PIECES = 600
@@ -30,7 +32,7 @@ def svg(timeline: Timeline) -> str:
     """The whole picture; text in it is escaped, nothing is loaded from elsewhere."""
     bottom = _TOP + len(timeline.lanes) * (_LANE + _GAP)
     kinds = [
-        kind for kind in WORDS if any(_inside(timeline.axis, one) for one in timeline.happened if one.kind == kind)
+        kind for kind in KINDS if any(_inside(timeline.axis, one) for one in timeline.happened if one.kind == kind)
     ]
     listed = [one for one in timeline.near() if _inside(timeline.axis, one)][:12]
     height = bottom + 24 + _MARK * len(kinds) + (26 + 17 * len(listed) if listed else 0) + 16
@@ -48,7 +50,7 @@ def svg(timeline: Timeline) -> str:
     top = bottom + 24 + _MARK * len(kinds) + 26
     for place, one in enumerate(listed):
         parts.append(_text(16, top + 17 * place, str(one.step), colour=_COLOUR[one.kind], weight="600"))
-        parts.append(_text(70, top + 17 * place, f"{one.who}: {one.text or one.title}", most=150))
+        parts.append(_text(70, top + 17 * place, f"{one.who}: {said(one)}", most=150))
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -85,7 +87,7 @@ def _through(timeline: Timeline, bottom: int) -> list[str]:
             box = f'x="{x:.1f}" y="{_TOP - 6}" width="{wide:.1f}" height="{bottom - _TOP + 6}"'
             parts.append(f'<rect {box} fill="{colour}" opacity="0.08"/>')
         line = f'x1="{x:.1f}" y1="{_TOP - 6}" x2="{x:.1f}" y2="{bottom}"'
-        title = escape(f"step {one.step} {one.who}: {one.text or one.title}")
+        title = escape(text("alerts.line", step=one.step, name=one.who, said=said(one)))
         parts.append(f'<line {line} stroke="{colour}" opacity="0.7"><title>{title}</title></line>')
     return parts
 
@@ -140,10 +142,12 @@ def _marks(timeline: Timeline, kinds: list[str], top: int) -> list[str]:
     for place, kind in enumerate(kinds):
         y = top + place * _MARK
         inside = [one for one in timeline.happened if one.kind == kind and _inside(timeline.axis, one)]
-        parts.append(_text(16, y + 4, f"{WORDS[kind]} ({len(inside)})", colour=_COLOUR[kind], weight="600"))
+        parts.append(
+            _text(16, y + 4, f"{text(f'timeline.kind.{kind}')} ({len(inside)})", colour=_COLOUR[kind], weight="600")
+        )
         for one in inside[:400]:
             x = _x(timeline.axis, max(one.step, timeline.axis.first))
-            title = escape(f"step {one.step} {one.who}: {one.text or one.title}")
+            title = escape(text("alerts.line", step=one.step, name=one.who, said=said(one)))
             parts.append(
                 f'<circle cx="{x:.1f}" cy="{y}" r="3.5" fill="{_COLOUR[kind]}"><title>{title}</title></circle>'
             )
@@ -174,7 +178,7 @@ def _number(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
 
 
-def _text(x: float, y: float, text: str, *, anchor="start", colour=_TEXT, weight="400", size=12, most=0) -> str:
-    shown = text if not most or len(text) <= most else text[: most - 1] + "…"
+def _text(x: float, y: float, words: str, *, anchor="start", colour=_TEXT, weight="400", size=12, most=0) -> str:
+    shown = words if not most or len(words) <= most else words[: most - 1] + "…"
     style = f'text-anchor="{anchor}" fill="{colour}" font-weight="{weight}" font-size="{size}"'
     return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(shown)}</text>'

@@ -1,14 +1,16 @@
 """A timeline for a person at a terminal: a sparkline for each metric, rows of marks, what happened, the numbers."""
 
 import math
-import textwrap
 
 from rich.console import Console
 from rich.text import Text
 
 from ..charts.text import visible
+from ..texts import text
+from ..texts.findings import title, told
+from ..texts.wrap import cells, padded, wrapped
 from .beside import Beside
-from .happened import KINDS, MARKS, WORDS, Happening
+from .happened import KINDS, MARKS, Happening
 from .lanes import Axis, Lane
 from .timeline import Timeline
 
@@ -56,10 +58,10 @@ def _ruler(axis: Axis, around: int | None) -> Text:
     if axis.pieces > len(left) + len(right) + 1:
         line[-len(right) :] = right
     if around is not None:
-        text, place = f"v{around}", axis.piece(around)
-        free = line[place : place + len(text)]
-        line[place : place + (len(text) if free == [" "] * len(text) else 1)] = text if len(free) == len(text) else "v"
-    return Text(f"{'step':<{LABEL}} {''.join(line)[: axis.pieces]}", style="dim")
+        mark, place = f"v{around}", axis.piece(around)
+        free = line[place : place + len(mark)]
+        line[place : place + (len(mark) if free == [" "] * len(mark) else 1)] = mark if len(free) == len(mark) else "v"
+    return Text(f"{padded(text('timeline.step'), LABEL)} {''.join(line)[: axis.pieces]}", style="dim")
 
 
 def _lane(lane: Lane, bars: str) -> Text:
@@ -73,8 +75,8 @@ def _lane(lane: Lane, bars: str) -> Text:
             drawn.append(bars[min(int(lane.height(lane.value(piece)) * len(bars)), len(bars) - 1)])
     name = visible(lane.name)
     name = name if len(name) <= LABEL else name[: LABEL - 1] + "~"
-    low_high = "not finite" if math.isnan(lane.low) else f"{number(lane.low)}..{number(lane.high)}"
-    return Text(f"{name:<{LABEL}} {''.join(drawn)} {low_high}{' log' if lane.log else ''}")
+    low_high = text("timeline.not_finite") if math.isnan(lane.low) else f"{number(lane.low)}..{number(lane.high)}"
+    return Text(f"{name:<{LABEL}} {''.join(drawn)} {low_high}{text('timeline.log') if lane.log else ''}")
 
 
 def _marks(timeline: Timeline, kind: str) -> Text | None:
@@ -87,13 +89,15 @@ def _marks(timeline: Timeline, kind: str) -> Text | None:
     if not any(counts):
         return None
     drawn = "".join(" " if not n else MARKS[kind] if n == 1 else str(n) if n < 10 else "+" for n in counts)
-    return Text(f"{WORDS[kind]:<{LABEL}} {drawn} {sum(counts)}", style=_COLOUR.get(kind, "dim"))
+    return Text(f"{padded(text(f'timeline.kind.{kind}'), LABEL)} {drawn} {sum(counts)}", style=_COLOUR.get(kind, "dim"))
 
 
 def _numbers(timeline: Timeline, console: Console) -> None:
     """The metrics at the step, beside what they were."""
-    head = f"at step {timeline.around}"
-    console.print(Text(f"{head:<{LABEL}} {'before':>10} {'at':>10} {'after':>10} {'z':>7}", style="bold"))
+    head = padded(text("timeline.at_step", step=timeline.around), LABEL)
+    columns = [text(f"timeline.{name}") for name in ("before", "at", "after")]
+    line = "".join(" " * (11 - cells(name)) + name for name in columns)
+    console.print(Text(f"{head}{line} {'z':>7}", style="bold"))
     for one in timeline.numbers:
         console.print(_number_row(one))
 
@@ -110,18 +114,27 @@ def _list(timeline: Timeline, console: Console, width: int) -> None:
     """What happened, one paragraph each; the quiet kinds only where one looks at a step."""
     close = timeline.near()
     if not close:
-        console.print(Text("no events here" if timeline.happened else "no events in this log", style="dim"))
+        console.print(Text(text("timeline.none_here" if timeline.happened else "timeline.none"), style="dim"))
     for one in close[:_LISTED]:
         _one(one, console, width)
     more = len(close) - _LISTED
     if more > 0:
-        console.print(Text(f"{more} more; --around STEP shows those near a step, --json all", style="dim"))
+        console.print(Text(text("timeline.more", count=more), style="dim"))
 
 
 def _one(one: Happening, console: Console, width: int) -> None:
     span = f"{one.step}" if one.until is None or one.until == one.step else f"{one.step}-{one.until}"
     head = f"{span:>9} {MARKS[one.kind]} "
-    text = visible(f"{one.who}: {one.text or one.title}")
-    lines = textwrap.wrap(text, max(width - len(head), 20), max_lines=_LINES, placeholder=" ...") or [""]
+    lines = wrapped(visible(f"{one.who}: {said(one)}"), max(width - len(head), 20))
+    if len(lines) > _LINES:
+        last = lines[_LINES - 1]
+        while cells(last) > max(width - len(head), 20) - 4:
+            last = last[:-1]
+        lines[_LINES - 1 :] = [f"{last} ..."]
     for place, line in enumerate(lines):
         console.print(Text((head if place == 0 else " " * len(head)) + line, style=_COLOUR.get(one.kind, "")))
+
+
+def said(one: Happening) -> str:
+    """What it says; its title where it says nothing."""
+    return told(one.title, one.step, one.text, one.evidence) if one.text else title(one.title)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ..detect import Finding
 from ..logs.curves import Curves
+from ..texts import text
 from .beside import Beside, beside
 from .happened import Happening, happenings
 from .lanes import Axis, Lane, choose, lane, whole_axis
@@ -106,7 +107,8 @@ def make(
     axis = whole_axis(curves, pieces, around)
     names = choose(curves, wanted)
     first, last = min(curves.steps), max(curves.steps)
-    title = f"{curves.path}: {curves.source}, {curves.kind}, steps {first} to {last} in {len(curves)} rows"
+    about = {"path": curves.path, "source": curves.source, "kind": curves.kind, "rows": len(curves)}
+    title = text("timeline.title", first=first, last=last, **about)
     lanes = [lane(curves, name, axis) for name in names]
     numbers = [] if around is None else beside(curves, names, around)
     happened = happenings(curves, findings)

@@ -8,6 +8,7 @@ from typing import TextIO
 
 from ...errors import ConfigError
 from ...output import as_json, own_stdout
+from ...texts import text
 from ..result import FAIL, PASS, WARN
 
 BACKENDS = ("auto", "vllm", "local")
@@ -115,14 +116,16 @@ def _run(request: Request, stdout: TextIO) -> int:
         options = Options(backend=request.backend, device=request.device)
         record = measure(config, base, facts, suite, renderer, rendering, options, endpoint, view)
         kept = recorded.write(path, record)
-        said = f"recorded: {path}" + (f" (the earlier one is kept: {kept.name})" if kept else "")
+        said = text("baseline.command.recorded", path=path) + (
+            text("baseline.command.kept", file=kept.name) if kept else ""
+        )
     else:
-        record, said = earlier, f"recorded already: {path}; nothing has changed (--again asks again)"
+        record, said = earlier, text("baseline.command.already", path=path)
     layers = show(record, suite, view)
     view.say(said)
     table = config.settings.baseline
     if table is not None and not request.out and not recorded.is_record(table):
-        view.say(f"the gate reads obs: {{baseline: {table}}}, a table filled in by hand; it was not touched", "warn")
+        view.say(text("baseline.command.table", table=table), "warn")
     if request.as_json:
         print(as_json(record, stdout, indent=2), file=stdout)
     return 1 if layers == FAIL else 0

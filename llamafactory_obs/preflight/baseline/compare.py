@@ -1,5 +1,6 @@
 """A recorded baseline against what this config would be measured under now: each check names old -> new."""
 
+from ... import texts
 from ...probe.judge import LAYERS
 from ...suite import Suite
 from ..result import ERROR, FAIL, PASS, WARN, Check
@@ -18,26 +19,33 @@ def check_model(old: dict, new: dict, fix: str) -> Check:
     def check(status: str, text: str) -> Check:
         return Check("model", status, old.get("name"), new["name"], text, "" if status == PASS else fix)
 
-    name = f"{old.get('name', _NOT)} -> {new['name']}"
+    name = texts.text("baseline.compare.from_to", old=old.get("name", _NOT), new=new["name"])
     renamed = old.get("name") != new["name"]
     content = [(old.get(key), new[key]) for key in ("weights_sha256", "config_sha256")]
     if old.get("weights_sha256") and new["weights_sha256"]:
         if all(before == now for before, now in content):
-            more = f", recorded as {old.get('name', _NOT)}" if renamed else ""
-            return check(PASS, f"{new['name']}: the weights that were measured{more}")
+            more = texts.text("baseline.compare.recorded_as", old=old.get("name", _NOT)) if renamed else ""
+            return check(PASS, texts.text("baseline.compare.measured", name=new["name"], more=more))
         if renamed:
-            return check(FAIL, f"another base model: {name}")
+            return check(FAIL, texts.text("baseline.compare.another", name=name))
         if content[0][0] == content[0][1]:
-            return check(FAIL, f"config.json of {new['name']} has changed: {_short(*content[1])}")
+            return check(FAIL, texts.text("baseline.compare.config", name=new["name"], change=_short(*content[1])))
         changed = _changed_files(old.get("files"), new["files"])
-        return check(FAIL, f"the weights of {new['name']} have changed: {_short(*content[0])} ({changed})")
+        return check(
+            FAIL, texts.text("baseline.compare.weights", name=new["name"], change=_short(*content[0]), changed=changed)
+        )
     if renamed:
-        return check(FAIL, f"another base model: {name}")
+        return check(FAIL, texts.text("baseline.compare.another", name=name))
     revisions = (old.get("revision"), new["revision"])
     if revisions[0] != revisions[1]:
-        return check(FAIL, f"another revision of {new['name']}: {revisions[0] or _NOT} -> {revisions[1] or 'none'}")
-    where = "here" if not new["weights_sha256"] else "when it was measured"
-    return check(ERROR, f"the weights of {new['name']} were not to be seen {where}: are they the same?")
+        return check(
+            FAIL,
+            texts.text(
+                "baseline.compare.revision", name=new["name"], old=revisions[0] or _NOT, new=revisions[1] or "none"
+            ),
+        )
+    where = "here" if not new["weights_sha256"] else texts.text("baseline.compare.then")
+    return check(ERROR, texts.text("baseline.compare.unseen", name=new["name"], where=where))
 
 
 def check_suite(old: dict, rows: list, suite: Suite, probes: Suite | None, fix: str) -> Check:
@@ -50,19 +58,23 @@ def check_suite(old: dict, rows: list, suite: Suite, probes: Suite | None, fix: 
     """
     sha, name = str(old.get("sha256", _NOT)), old.get("name", _NOT)
     if sha != suite.sha256:
-        text = f"another suite: {name} {sha[:12]} -> {suite.name} {suite.sha256[:12]}"
+        text = texts.text(
+            "baseline.compare.another_suite", name=name, old=sha[:12], new=suite.name, now=suite.sha256[:12]
+        )
         if name == suite.name:
-            text = f"the suite {name} has changed: {sha[:12]} -> {suite.sha256[:12]}"
+            text = texts.text("baseline.compare.suite_changed", name=name, old=sha[:12], now=suite.sha256[:12])
         return Check("suite", FAIL, sha, suite.sha256, text, fix)
     asked, wanted = {row["probe"] for row in rows}, {probe.name for probe in suite.probes}
     if asked != wanted:
         missing = ", ".join(sorted(wanted - asked)) or "none"
-        text = f"{len(asked & wanted)} of {len(wanted)} probes of {suite.name} were asked; missing: {missing}"
+        text = texts.text(
+            "baseline.compare.asked", asked=len(asked & wanted), of=len(wanted), suite=suite.name, missing=missing
+        )
         return Check("suite", FAIL, len(asked & wanted), len(wanted), text, fix)
-    text = f"{suite.name}, {len(wanted)} probes, {sha[:12]}"
+    text = texts.text("baseline.compare.suite", name=suite.name, of=len(wanted), sha=sha[:12])
     if probes is not None and probes.sha256 != sha:
-        text += f"; the probe callback asks another one ({probes.name}): its scores do not compare with these"
-        return Check("suite", WARN, sha, suite.sha256, text, "name one suite in obs: {suite: ...} and in probe:")
+        text += texts.text("baseline.compare.other_probes", name=probes.name)
+        return Check("suite", WARN, sha, suite.sha256, text, texts.text("baseline.compare.one_suite"))
     return Check("suite", PASS, sha, suite.sha256, text)
 
 
@@ -74,17 +86,26 @@ def check_template(old: dict, new: dict, same_suite: bool, fix: str) -> Check:
         same_suite: else the hashes of the prompts say nothing.
     """
     settings = [old.get("settings") if isinstance(old.get("settings"), dict) else {}, new["settings"]]
-    found = [_arrow("template", old.get("key"), new["key"]), _arrow("tool format", *_both(old, new, "tool_format"))]
+    found = [
+        _arrow("template", old.get("key"), new["key"]),
+        _arrow(texts.text("baseline.compare.tool_format"), *_both(old, new, "tool_format")),
+    ]
     found += [_arrow(name, *_both(*settings, name)) for name in sorted(settings[0].keys() | settings[1].keys())]
-    found.append(_arrow("stop tokens", *_both(old, new, "stop_ids")))
+    found.append(_arrow(texts.text("baseline.compare.stop_tokens"), *_both(old, new, "stop_ids")))
     differs = [one for one in found if one]
     prompts = _both(old, new, "prompts_sha256")
     if not differs and same_suite and prompts[0] != prompts[1]:
-        differs = [f"the same template makes other prompts (tokenizer, LlamaFactory's version?): {_short(*prompts)}"]
+        differs = [texts.text("baseline.compare.other_prompts", change=_short(*prompts))]
     if differs:
         return Check("template", FAIL, old.get("key"), new["key"], "; ".join(differs), fix)
-    by = "" if same_suite else " (by its name and settings; the prompts are another suite's)"
-    return Check("template", PASS, old.get("key"), new["key"], f"{new['key']}, tool format {new['tool_format']}{by}")
+    by = "" if same_suite else texts.text("baseline.compare.by_name")
+    return Check(
+        "template",
+        PASS,
+        old.get("key"),
+        new["key"],
+        texts.text("baseline.compare.template", key=new["key"], tool_format=new["tool_format"], by=by),
+    )
 
 
 def check_sampling(old: dict, backend: dict, suite: Suite, fix: str) -> Check:
@@ -105,7 +126,13 @@ def check_sampling(old: dict, backend: dict, suite: Suite, fix: str) -> Check:
     differs = [one for one in found if one]
     if differs:
         return Check("sampling", FAIL, before, dict(now), "; ".join(differs), fix)
-    return Check("sampling", PASS, before, dict(now), f"greedy, {suite.max_new_tokens} tokens at most, {where}")
+    return Check(
+        "sampling",
+        PASS,
+        before,
+        dict(now),
+        texts.text("baseline.compare.greedy", tokens=suite.max_new_tokens, where=where),
+    )
 
 
 def check_layers(old: dict, can_judge: dict, suite: str, fix: str) -> Check:
@@ -121,13 +148,13 @@ def check_layers(old: dict, can_judge: dict, suite: str, fix: str) -> Check:
     shown = ", ".join(f"{layer} {old[layer]['right']}/{old[layer]['of']}" for layer in LAYERS if layer in old)
     value = len(LAYERS) - len(missing) - len(blind)
     if missing:
-        text = f"{value} of 4 layers are recorded, missing: {', '.join(missing)} ({shown or 'none'})"
+        text = texts.text("baseline.compare.missing", value=value, missing=", ".join(missing), shown=shown or "none")
         return Check("layers", FAIL, value, 4, text, fix)
     if blind:
-        text = f"no probe of the suite {suite} judges {', '.join(blind)} ({shown})"
-        return Check("layers", FAIL, value, 4, text, "add probes that do: tools, and `expect: {calls: [...]}`")
+        text = texts.text("baseline.compare.blind", suite=suite, layers=", ".join(blind), shown=shown)
+        return Check("layers", FAIL, value, 4, text, texts.text("baseline.compare.add"))
     if empty:
-        text = f"{shown}; 0/0: the base model tried no call, so {', '.join(empty)} could not be judged"
+        text = texts.text("baseline.compare.no_call", shown=shown, layers=", ".join(empty))
         return Check("layers", WARN, 4, 4, text)
     return Check("layers", PASS, 4, 4, shown)
 
@@ -151,4 +178,4 @@ def _changed_files(old: object, new: list) -> str:
         for rows in (old if isinstance(old, list) else [], new)
     ]
     names = [name for name in sorted(hashes[0] | hashes[1]) if hashes[0].get(name) != hashes[1].get(name)]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return ", ".join(names[:3]) + (texts.text("baseline.compare.more", count=len(names) - 3) if len(names) > 3 else "")

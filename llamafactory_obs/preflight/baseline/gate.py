@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ... import texts
 from ...errors import ConfigError
 from ...probe.facts import RunFacts
 from ...probe.judge import LAYERS
@@ -85,13 +86,19 @@ def _recorded(
     try:
         record = recorded.read(path)
     except FileNotFoundError:
-        text = f"no baseline is recorded for this config: {path} is missing"
+        text = texts.text("baseline.gate.none", path=path)
         return BaselineReport([Check("baseline_recorded", FAIL, None, str(path), text, command)], path)
     except recorded.Damaged as error:
-        fix = command if not isinstance(error, recorded.Foreign) else "name the right file by obs: {baseline: ...}"
+        fix = command if not isinstance(error, recorded.Foreign) else texts.text("baseline.gate.name_file")
         return BaselineReport([Check("baseline_recorded", FAIL, None, str(path), f"{path}: {error}", fix)], path)
-    backend = (record.get("backend") or {}).get("name", "an unknown backend")
-    there = Check("baseline_recorded", PASS, str(path), str(path), f"{path}, {_when(record)}, by {backend}")
+    backend = (record.get("backend") or {}).get("name", texts.text("baseline.gate.unknown_backend"))
+    there = Check(
+        "baseline_recorded",
+        PASS,
+        str(path),
+        str(path),
+        texts.text("baseline.gate.recorded", path=path, date=_when(record), backend=backend),
+    )
     scores = record.get("scores") or {}
     shares = {layer: _share(scores.get(layer)) for layer in LAYERS}
     return BaselineReport([there, *judge_record(record, config, base, facts, suite, command)], path, scores=shares)
@@ -125,8 +132,8 @@ def _model(old: dict, base: BaseModel, fix: str) -> Check:
         known = old.get("files")
         new = fingerprint(base, known if isinstance(known, list) else None)
     except OSError as error:
-        text = f"a file of {base.name} cannot be read: {error.strerror}"
-        return Check("model", ERROR, old.get("name"), base.name, text, "make the model's files readable")
+        text = texts.text("baseline.gate.unreadable", name=base.name, error=error.strerror)
+        return Check("model", ERROR, old.get("name"), base.name, text, texts.text("baseline.gate.make_readable"))
     return compare.check_model(old, new, fix)
 
 
@@ -140,8 +147,8 @@ def _template(old: dict, base: BaseModel, facts: RunFacts, suite: Suite, same_su
             ERROR,
             old.get("key"),
             None,
-            f"could not be judged: {error}",
-            "correct template or model_name_or_path",
+            texts.text("baseline.gate.not_judged", error=error),
+            texts.text("baseline.gate.correct"),
         )
     return compare.check_template(old, new, same_suite, fix)
 
@@ -153,19 +160,23 @@ def _by_hand(path: Path, command: str) -> BaselineReport:
     try:
         table = read_table(path)
     except FileNotFoundError:
-        return failed(f"no baseline: the table {path} is missing", f"fill it in, or measure: {command}")
+        return failed(
+            texts.text("baseline.gate.no_table", path=path), texts.text("baseline.gate.fill_in", command=command)
+        )
     except OSError as error:
-        return failed(f"{path} cannot be read: {error.strerror}", "name a file that can be read")
+        return failed(
+            texts.text("baseline.gate.no_read", path=path, error=error.strerror), texts.text("baseline.gate.readable")
+        )
     except ValueError as error:
-        return failed(f"{path}: {error}", f"one row or column each for {', '.join(LAYERS)}, or measure: {command}")
+        return failed(f"{path}: {error}", texts.text("baseline.gate.rows", layers=", ".join(LAYERS), command=command))
     shown = ", ".join(f"{layer} {table.scores[layer]['text']}" for layer in LAYERS if layer in table.scores)
     layers = Check("layers", PASS, 4, 4, shown)
     if table.problems:
         text = f"{path}: {'; '.join(table.problems)}"
-        layers = Check("layers", FAIL, len(table.scores), 4, text, "four numbers, each 0.85, 85% or 17/20")
-    text = "filled in by hand: for which model, suite, template and sampling cannot be proven"
+        layers = Check("layers", FAIL, len(table.scores), 4, text, texts.text("baseline.gate.numbers"))
+    text = texts.text("baseline.gate.by_hand")
     checks = [
-        Check("baseline_recorded", PASS, str(path), str(path), f"{path}, a table filled in by hand"),
+        Check("baseline_recorded", PASS, str(path), str(path), texts.text("baseline.gate.table", path=path)),
         layers,
         Check("baseline_by_hand", WARN, str(path), "measured", text, command),
     ]
@@ -190,4 +201,4 @@ def _when(record: dict) -> str:
     try:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(record["time"]))
     except (KeyError, TypeError, ValueError, OverflowError, OSError):
-        return "date not recorded"
+        return texts.text("baseline.gate.no_date")

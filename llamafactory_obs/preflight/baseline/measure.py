@@ -15,6 +15,7 @@ from ...probe.scores import scores
 from ...probe.session import Options
 from ...probe.show import View, duration
 from ...suite import Suite
+from ...texts import text
 from ..run_config import RunConfig
 from .base_model import BaseModel, fingerprint
 from .conditions import judgeable
@@ -68,7 +69,9 @@ def measure(
             backend.close()
     notes = [*about(config, facts), *notes]
     seconds = sum(row["seconds"] for row in rows)
-    view.block(f"{base.name}, untuned ── {backend.name} ── {duration(seconds)}", rows, {}, notes)
+    view.block(
+        text("baseline.measure.title", name=base.name, backend=backend.name, seconds=duration(seconds)), rows, {}, notes
+    )
     counted = scores({row["probe"]: verdict_of(row) for row in rows})
     errors = counted.pop("errors")
     return {
@@ -102,11 +105,11 @@ def _backend(base: BaseModel, facts: RunFacts, options: Options, endpoint: Endpo
                 cure = f"serve {base.name}"
                 cure += "" if by_files else f"; if it is the same model, with --served-model-name {base.name}"
                 raise ConfigError(f"{backend.endpoint}: {why}; {cure}, or --backend local")
-            view.say(f"{backend.endpoint} is not asked: {why}", "warn")
+            view.say(text("baseline.measure.not_asked", endpoint=backend.endpoint, why=why), "warn")
             backend = make_local(base.source, options.device, why, facts.quantized)
         else:
             view.say(why, "dim")
-    view.say(f"backend: {backend.where}: {backend.why}", "dim")
+    view.say(text("baseline.measure.backend", where=backend.where, why=backend.why), "dim")
     return backend
 
 
@@ -116,7 +119,7 @@ def _ask_all(backend: Backend, renderer: Renderer, suite: Suite, view: View) -> 
         for probe in suite.probes:
 
             def progress(turn: int, tokens: int, name: str = probe.name) -> None:
-                view.progress("base model", name, turn, tokens)
+                view.progress(text("baseline.measure.base"), name, turn, tokens)
 
             rows.append({**ask(model, renderer, suite, probe, None, about_all, progress), "time": time.time()})
         return rows, list(model.notes)

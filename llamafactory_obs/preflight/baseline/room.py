@@ -2,6 +2,7 @@
 
 import math
 
+from ... import texts
 from ...gpu.nvml import Nvml
 from ...probe.backends.device import weights_bytes
 from ..card import margin_gib
@@ -25,13 +26,17 @@ def check_room(config: RunConfig, base: BaseModel, needed_gib: float | None, ser
     try:
         devices = nvml.devices_for_process()
         if not devices:
-            why = nvml.reason or "no GPU is visible"
-            return Check("room_beside_server", SKIPPED, None, needed_gib, f"{why}: free memory is not known")
+            why = nvml.reason or texts.text("baseline.room.no_gpu")
+            return Check("room_beside_server", SKIPPED, None, needed_gib, texts.text("baseline.room.unknown", why=why))
         found = {device.logical: nvml.memory(device.logical) for device in devices}
         unknown = [device for device in devices if found[device.logical] is None]
         if unknown:
-            why = unknown[0].reason or nvml.errors.get(f"memory[{unknown[0].logical}]") or "NVML gives no figures"
-            text = f"GPU {unknown[0].logical}: {why}"
+            why = (
+                unknown[0].reason
+                or nvml.errors.get(f"memory[{unknown[0].logical}]")
+                or texts.text("baseline.room.no_figures")
+            )
+            text = texts.text("baseline.room.card", index=unknown[0].logical, why=why)
             status = SKIPPED if unknown[0].kind == "mig" else ERROR
             return Check("room_beside_server", status, None, needed_gib, text)
         index = min(found, key=lambda one: found[one]["free"])
@@ -40,10 +45,10 @@ def check_room(config: RunConfig, base: BaseModel, needed_gib: float | None, ser
     finally:
         nvml.close()
     if needed_gib is None:
-        text = f"{free:.1f} GiB are free, but nobody has estimated what the training needs"
+        text = texts.text("baseline.room.nobody", free=free)
         return Check("room_beside_server", SKIPPED, round(free, 1), None, text, "llamafactory-obs memory RUN.yaml")
-    card = f"GPU {index}" if len(found) > 1 else "the GPU"
-    text = f"{free:.1f} of {memory['total']:.1f} GiB free on {card}, the training needs {needed_gib:.1f} (estimate)"
+    card = texts.text("baseline.room.gpu", index=index) if len(found) > 1 else texts.text("baseline.room.the_gpu")
+    text = texts.text("baseline.room.free", free=free, total=memory["total"], card=card, needed=needed_gib)
     value, want = round(free, 1), round(needed_gib, 1)
     if free >= needed_gib:
         return Check("room_beside_server", PASS, value, want, text)
@@ -61,16 +66,17 @@ def _others(nvml: Nvml, index: int) -> float:
 
 def _fix(total: float, needed: float, others: float, margin: float, base: BaseModel, server: bool) -> str:
     """The share that leaves room, rounded down; or that none does."""
-    less = "or less memory for the training (llamafactory-obs memory shows where it goes)"
+    less = texts.text("baseline.room.less")
     if not server:
-        return f"free the card (nvidia-smi shows who holds it), {less}"
+        return texts.text("baseline.room.free_card", less=less)
     share = math.floor((total - needed - others - margin) / total * 100) / 100
     weights = (weights_bytes(base.source) or 0) / _GIB
     if share <= 0 or share * total < weights * _SERVER_ROOM:
         left = max(0.0, share) * total
-        why = f"{left:.1f} GiB would be left to vLLM" + (f", its weights alone are {weights:.1f}" if weights else "")
-        return f"no --gpu-memory-utilization leaves room ({why}): stop vLLM while training, {less}"
-    return (
-        f"restart vLLM with --gpu-memory-utilization {share:.2f} or less "
-        f"(({total:.1f} - {needed:.1f} - {others + margin:.1f} to spare) / {total:.1f}), {less}"
+        why = texts.text("baseline.room.left", left=left) + (
+            texts.text("baseline.room.weights", weights=weights) if weights else ""
+        )
+        return texts.text("baseline.room.no_share", why=why, less=less)
+    return texts.text(
+        "baseline.room.restart", share=share, total=total, needed=needed, spare=others + margin, less=less
     )

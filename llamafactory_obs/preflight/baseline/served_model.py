@@ -7,6 +7,7 @@ from ...checkpoint.files import Incomplete, read_header
 from ...identity.files import sha256_file
 from ...identity.model import WEIGHTS, find_folder
 from ...probe.backends.vllm import VllmServer
+from ...texts import text
 from .base_model import BaseModel
 
 #: bytes
@@ -20,23 +21,25 @@ def serves(server: VllmServer, base: BaseModel) -> tuple[bool, str, bool]:
     A folder that both can see is compared by its files; else the names decide: a hub name whole, a path by its last
     part or by the name that the server gives it (`--served-model-name`).
     """
-    said = f"the server serves {server.root}" + (f" as {server.base}" if server.base != server.root else "")
-    wanted = f"the config's base model is {base.name}"
+    said = text("baseline.served.serves", root=server.root) + (
+        text("baseline.served.as_name", base=server.base) if server.base != server.root else ""
+    )
+    wanted = text("baseline.served.wanted", name=base.name)
     here = find_folder(server.root, None, None)
     if here is not None and base.folder is not None:
         if here.samefile(base.folder):
-            return True, f"{said}, which is the config's base model", True
+            return True, text("baseline.served.same", said=said), True
         try:
             why = differs(here, base.folder)
         except OSError as error:
-            why = f"whether it is the same cannot be told, {error.filename} cannot be read: {error.strerror}"
+            why = text("baseline.served.unreadable", file=error.filename, error=error.strerror)
         if not why:
-            return True, f"{said}, whose config.json and weights are those of {base.name}", True
-        return False, f"{said}, {wanted}: {why}", True
+            return True, text("baseline.served.same_files", said=said, name=base.name), True
+        return False, text("baseline.served.because", said=said, wanted=wanted, why=why), True
     for name in (server.root, server.base):
         if _same_name(name, base.name):
-            return True, f"{said}, the config's base model by its name (its files cannot be compared from here)", False
-    return False, f"{said}, {wanted}", False
+            return True, text("baseline.served.by_name", said=said), False
+    return False, text("baseline.served.other", said=said, wanted=wanted), False
 
 
 def differs(one: Path, other: Path) -> str:
@@ -47,14 +50,19 @@ def differs(one: Path, other: Path) -> str:
     files are read whole.
     """
     if _config(one) != _config(other):
-        return "another config.json"
+        return text("baseline.served.other_config")
     files = [{file.name: file for file in folder.iterdir() if WEIGHTS.fullmatch(file.name)} for folder in (one, other)]
     if {name: file.stat().st_size for name, file in files[0].items()} != {
         name: file.stat().st_size for name, file in files[1].items()
     }:
-        return "other weight files, by name or size"
+        return text("baseline.served.other_files")
     return next(
-        (f"other weights in {name}" for name in files[0] if _sample(files[0][name]) != _sample(files[1][name])), ""
+        (
+            text("baseline.served.other_weights", name=name)
+            for name in files[0]
+            if _sample(files[0][name]) != _sample(files[1][name])
+        ),
+        "",
     )
 
 

@@ -4,6 +4,7 @@ import socket
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from ... import texts
 from ...errors import ConfigError
 from ...probe.backends import Unavailable
 from ...probe.backends.vllm import DEFAULT_ENDPOINT, VllmServer
@@ -49,7 +50,7 @@ def endpoint_of(config: RunConfig, given: str | None) -> Endpoint:
         raise ConfigError(f"callbacks: probe: endpoint must be a URL, got {theirs!r}")
     if given:
         return Endpoint(given, "--endpoint", uses)
-    named = "the probe callback" if theirs or (uses and options.get("backend") == "vllm") else ""
+    named = texts.text("baseline.server.callback") if theirs or (uses and options.get("backend") == "vllm") else ""
     return Endpoint(theirs or DEFAULT_ENDPOINT, named, uses)
 
 
@@ -67,12 +68,12 @@ def check_server(config: RunConfig, base: BaseModel, endpoint: Endpoint) -> tupl
 
 def _away(endpoint: Endpoint, why: str) -> Check:
     if not endpoint.named_by:
-        return Check("server", SKIPPED, None, None, f"no vLLM endpoint is named, and at the default: {why}")
-    text = f"{why} (named by {endpoint.named_by})"
-    cures = {"wants a key": "export VLLM_API_KEY, the key that vLLM was started with", "no URL": "correct the endpoint"}
+        return Check("server", SKIPPED, None, None, texts.text("baseline.server.default", why=why))
+    text = texts.text("baseline.server.named_by", why=why, named_by=endpoint.named_by)
+    cures = {"wants a key": texts.text("baseline.server.key"), "no URL": texts.text("baseline.server.endpoint")}
     cure = next((cure for said, cure in cures.items() if said in why), "")
-    fix = (cure or "start vLLM and wait until it answers, or correct the endpoint") + (
-        "" if endpoint.named_by == "--endpoint" else "; without a server: probe: {backend: local}"
+    fix = (cure or texts.text("baseline.server.start")) + (
+        "" if endpoint.named_by == "--endpoint" else texts.text("baseline.server.local")
     )
     return Check("server", FAIL, None, "answers", text, fix)
 
@@ -80,15 +81,13 @@ def _away(endpoint: Endpoint, why: str) -> Check:
 def _answers(config: RunConfig, server: VllmServer) -> Check:
     loads = server.loads_adapters()
     lora = config.given.get("finetuning_type", "lora") == "lora"
-    words = {
-        True: "it has the route that loads LoRA adapters at run time",
-        False: "it cannot load LoRA adapters at run time",
-        None: "whether it loads LoRA adapters at run time it does not say",
-    }
-    length = f", up to {server.max_len} tokens" if server.max_len else ""
-    text = f"{server.where}{length}; {words[loads]}"
+    words = texts.text(
+        {True: "baseline.server.loads", False: "baseline.server.cannot_load"}.get(loads, "baseline.server.unsaid")
+    )
+    length = texts.text("baseline.server.tokens", n=server.max_len) if server.max_len else ""
+    text = texts.text("baseline.server.answers", where=server.where, length=length, words=words)
     if loads is False and lora:
-        return Check("server", WARN, server.base, "answers", f"{text}, so checkpoints are not probed there", _LORA)
+        return Check("server", WARN, server.base, "answers", texts.text("baseline.server.not_probed", text=text), _LORA)
     return Check("server", PASS, server.base, "answers", text)
 
 
@@ -96,8 +95,10 @@ def _model(server: VllmServer, base: BaseModel, endpoint: Endpoint) -> Check:
     same, text, by_files = serves(server, base)
     if same:
         return Check("server_model", PASS, server.root, base.name, text)
-    fix = f"serve {base.name}, or name another endpoint"
-    fix += "" if by_files else f"; if it is the same model: --served-model-name {base.name}"
+    fix = texts.text("baseline.server.serve", name=base.name)
+    fix += "" if by_files else texts.text("baseline.server.served_name", name=base.name)
     if endpoint.named_by or endpoint.probed:
         return Check("server_model", FAIL, server.root, base.name, text, fix)
-    return Check("server_model", WARN, server.root, base.name, f"{text}; nothing here asks it", fix)
+    return Check(
+        "server_model", WARN, server.root, base.name, texts.text("baseline.server.nothing_asks", text=text), fix
+    )

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from ... import texts
 from ..result import FAIL, PASS, SKIPPED, Check
 
 NO_ANSWER = "no assistant turn"
@@ -40,7 +41,7 @@ def swapped(attributes: dict) -> list[str]:
         name = attributes.get(key)
         usual = usual_role(name) if name else None
         if usual and usual != role and {usual, role} != {"tool", "call"}:
-            found.append(f"{key}: {name} (usually the {usual})")
+            found.append(texts.text("mask.causes.tag", key=key, name=name, usual=usual))
         elif usual and usual != role:
             found.append(f"{key}: {name} (usually the tool {'reply' if usual == 'tool' else 'call'})")
     return found
@@ -50,39 +51,39 @@ def check_tags(sources: list[tuple[str, dict]]) -> Check:
     """The entries of all data sets, `(name, attributes)`: is one role called by another one's name?"""
     bad = {name: words for name, attributes in sources if (words := swapped(attributes))}
     if not sources:
-        return Check("role_tags", SKIPPED, None, 0, "rows were tokenized earlier")
+        return Check("role_tags", SKIPPED, None, 0, texts.text("mask.causes.earlier"))
     if not bad:
-        return Check("role_tags", PASS, 0, 0, "no role is called by another one's usual name")
+        return Check("role_tags", PASS, 0, 0, texts.text("mask.causes.usual_names"))
     text = "; ".join(f"{name}: {', '.join(words)}" for name, words in bad.items())
-    text = f"roles look swapped: {text}; the model would learn to write the other side"
-    return Check("role_tags", FAIL, len(bad), 0, text, "correct tags or columns in dataset_info.json", True)
+    text = texts.text("mask.causes.swapped", text=text)
+    return Check("role_tags", FAIL, len(bad), 0, text, texts.text("mask.causes.correct_tags"), True)
 
 
 def why_dropped(row: dict | None, attributes: dict) -> str:
     """Why LlamaFactory leaves out a row, in a few words that are the same for alike rows."""
     if row is None:
-        return "not known (a stream)"
+        return texts.text("mask.causes.stream")
     if not is_chat(attributes):
         answer = row.get(attributes.get("response") or "")
-        return NO_ANSWER if not isinstance(answer, str) else "not known"
+        return NO_ANSWER if not isinstance(answer, str) else texts.text("mask.causes.not_known")
     messages = row.get(attributes.get("messages") or "")
     if not isinstance(messages, list) or not messages:
-        return "no messages"
+        return texts.text("mask.causes.no_messages")
     tags = tags_of(attributes)
     roles = [message.get(attributes.get("role_tag")) for message in messages if isinstance(message, dict)]
     unknown = sorted({str(role) for role in roles} - set(tags.values()))
     if unknown:
-        return f"role {unknown[0]!r} is in no tag (known: {', '.join(tags.values())})"
+        return texts.text("mask.causes.unknown_role", role=unknown[0], known=", ".join(tags.values()))
     names = {name: role for role, name in tags.items()}
     path = [names[role] for role in roles]
     path = path[1:] if path[0] == "system" else path
     if not {"assistant", "call"} & set(path):
         return NO_ANSWER
     if path[0] in ("assistant", "call"):
-        return f"begins with {roles[-len(path)]!r}, which the tags call the assistant's"
+        return texts.text("mask.causes.begins", role=roles[-len(path)])
     if path[-1] not in ("assistant", "call"):
-        return "ends without an answer"
-    return "user and assistant do not alternate"
+        return texts.text("mask.causes.no_answer")
+    return texts.text("mask.causes.alternate")
 
 
 def reasons(rows: list[dict | None], attributes: dict) -> dict[str, int]:
@@ -100,25 +101,25 @@ def check_columns(name: str, row: dict, attributes: dict, why: str, streaming_lo
         why: what it raised.
         streaming_local: `streaming` of local files.
     """
-    fix = "correct columns and tags in dataset_info.json"
+    fix = texts.text("mask.causes.correct_columns")
     if not row:
-        text = f"{name}: no row came"
+        text = texts.text("mask.causes.no_row", name=name)
         if streaming_local:
-            text += "; LlamaFactory streams a local file in dataloader_num_workers shards, and 0 of them hold nothing"
-            fix = "dataloader_num_workers: 1, or streaming: false"
+            text += texts.text("mask.causes.shards")
+            fix = texts.text("mask.causes.one_worker")
         return Check("columns", FAIL, 0, "at least 1 row", text, fix)
     wanted = ["messages"] if is_chat(attributes) else ["prompt", "query", "response", "history"]
     missing = [attributes[key] for key in (*wanted, "system", "tools") if attributes.get(key) not in (None, *row)]
-    have = f"the rows have {', '.join(map(str, row))}"
+    have = texts.text("mask.causes.rows_have", keys=", ".join(map(str, row)))
     messages = row.get(attributes.get("messages") or "")
     if is_chat(attributes) and isinstance(messages, list) and messages and isinstance(messages[0], dict):
         keys = [attributes[key] for key in ("role_tag", "content_tag") if attributes.get(key) not in messages[0]]
         if keys:
-            missing, have = keys, f"the messages have {', '.join(map(str, messages[0]))} (role_tag, content_tag)"
+            missing, have = keys, texts.text("mask.causes.messages_have", keys=", ".join(map(str, messages[0])))
     if missing:
-        text = f"{name}: no key {', '.join(map(repr, missing))}; {have}"
+        text = texts.text("mask.causes.no_key", name=name, keys=", ".join(map(repr, missing)), have=have)
     else:
-        text = f"{name}: LlamaFactory raises {why}"
+        text = texts.text("mask.causes.raises", name=name, why=why)
     return Check("columns", FAIL, ", ".join(map(str, missing)) or why, "the keys of the rows", text, fix)
 
 
@@ -130,19 +131,19 @@ def likely_causes(splits: list[dict], datasets: list[dict], checks: list, contex
         share = one["dropped"] / max(1, one["dropped"] + one["rows"])
         for reason, count in one.get("drop_reasons", {}).items():
             if share >= 0.5 and reason != NO_ANSWER:
-                causes.append(f"wrong tags (role and content keys) of {one['dataset']}: {count} rows, {reason}")
+                causes.append(texts.text("mask.causes.wrong_tags", data_set=one["dataset"], count=count, reason=reason))
     if "role_tags" in failed or "columns" in failed:
-        causes.append("wrong tags (role and content keys) or columns in dataset_info.json")
+        causes.append(texts.text("mask.causes.wrong_tags_or_columns"))
     if {"vocabulary", "template_tokens", "template_parity"} & failed or ("ends_in" in failed and not _cuts(splits)):
-        causes.append(f"wrong template ({context.template}): it does not fit this model's tokenizer")
+        causes.append(texts.text("mask.causes.wrong_template", template=context.template))
     if context.train_on_prompt and "share" in failed:
-        causes.append("train_on_prompt: true puts the prompts into the loss")
+        causes.append(texts.text("mask.causes.train_on_prompt"))
     if context.mask_history and {"share", "eval_share", "prompts_out"} & failed:
-        causes.append("mask_history: true leaves only the last answer in the loss")
+        causes.append(texts.text("mask.causes.mask_history"))
     if {"answers_cut", "calls_cut", "prompts_cut"} & failed or (
         {"rows_without_labels", "all_masked"} & failed and _cuts(splits)
     ):
-        causes.append(f"cutoff_len {context.cutoff_len} cuts answers")
+        causes.append(texts.text("mask.causes.cutoff_len", cutoff_len=context.cutoff_len))
     return list(dict.fromkeys(causes))
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ... import texts
 from ..result import ERROR, FAIL, PASS, SKIPPED, WARN, Check
 from .causes import NO_ANSWER
 
@@ -51,7 +52,16 @@ def check_numbers(splits: list[dict], datasets: list[dict], context: Context) ->
         context: of the config.
     """
     if not splits or not any(one["rows"] + one["dropped"] for one in splits):
-        return [Check("rows", ERROR, 0, "at least 1", "no row was read: nothing could be judged", "check `dataset`")]
+        return [
+            Check(
+                "rows",
+                ERROR,
+                0,
+                "at least 1",
+                texts.text("mask.checks.no_row"),
+                texts.text("mask.checks.check_dataset"),
+            )
+        ]
     checks = [_share(one, context) for one in splits]
     checks += [_all_masked(datasets), _all_trained(datasets, context), _without_labels(datasets), _dropped(datasets)]
     if context.stage == "sft":
@@ -66,30 +76,32 @@ def _share(one: dict, context: Context) -> Check:
     name = "share" if one["split"] == "train" else "eval_share"
     want = [0.99, 1.0] if context.stage == "pt" else [context.low, context.high]
     if one["share"] is None:
-        return Check(name, ERROR, None, want, f"{one['split']}: no token to take a share of")
-    spread = f"rows {one['share_min']:.2f} to {one['share_max']:.2f}, median {one['share_median']:.2f}"
-    text = f"{one['split']}: {one['share']:.3f} of {one['tokens']} real tokens are in the loss ({spread})"
+        return Check(name, ERROR, None, want, texts.text("mask.checks.no_token", split=one["split"]))
+    spread = texts.text("mask.checks.spread", low=one["share_min"], high=one["share_max"], median=one["share_median"])
+    text = texts.text("mask.checks.share", split=one["split"], share=one["share"], tokens=one["tokens"], spread=spread)
     value = round(one["share"], 6)
     if want[0] <= one["share"] <= want[1]:
         return Check(name, PASS, value, want, text)
     right = not (one["missing"] or one["stray"] or one["altered"])
     if context.tokenized:
-        must = "whose tokens these are is not known: they were tokenized earlier"
+        must = texts.text("mask.checks.earlier")
     else:
-        must = f"this configuration must give {one['expected_share']:.3f}" + _why_share(one, context)
-        left = " that cutoff_len leaves" if one["rows_cut"] else ""
-        must += f"; every segment{left} is right" if right else "; segments are WRONG, see the other checks"
-    fix = "wrong segments first" if not right else "look at the rows; if this share is meant, confirm it"
-    return Check(name, FAIL, value, want, f"{text}; {must}", fix, confirmable=right)
+        must = texts.text("mask.checks.must", share=one["expected_share"]) + _why_share(one, context)
+        left = texts.text("mask.checks.left") if one["rows_cut"] else ""
+        must += texts.text("mask.checks.right", left=left) if right else texts.text("mask.checks.wrong")
+    fix = texts.text("mask.checks.wrong_first") if not right else texts.text("mask.checks.look_or_confirm")
+    return Check(
+        name, FAIL, value, want, texts.text("mask.checks.joined", text=text, must=must), fix, confirmable=right
+    )
 
 
 def _why_share(one: dict, context: Context) -> str:
     if context.train_on_prompt:
-        return " (train_on_prompt puts every token into the loss)"
+        return texts.text("mask.checks.on_prompt")
     if context.mask_history:
-        return f" (mask_history leaves the last answer only, {one['spans_max']} span(s) a row at most)"
+        return texts.text("mask.checks.history", spans=one["spans_max"])
     answers = sum(one["by_role"].get(role, {}).get("tokens", 0) for role in ("answer", "call", "end"))
-    return f" (answers, tool calls and their end tokens are {answers} of {one['tokens']} tokens)"
+    return texts.text("mask.checks.answers", answers=answers, tokens=one["tokens"])
 
 
 def _names(datasets: list[dict]) -> str:
@@ -99,29 +111,29 @@ def _names(datasets: list[dict]) -> str:
 def _all_masked(datasets: list[dict]) -> Check:
     bad = [one for one in datasets if one["rows"] and not one["supervised"]]
     if not bad:
-        return Check("all_masked", PASS, 0, 0, "every data set has tokens in the loss")
-    text = f"nothing at all is in the loss of {_names(bad)}: the loss would be 0 and nothing learned"
-    return Check("all_masked", FAIL, len(bad), 0, text, "check template, tags and cutoff_len of this data set")
+        return Check("all_masked", PASS, 0, 0, texts.text("mask.checks.data_sets"))
+    text = texts.text("mask.checks.nothing", names=_names(bad))
+    return Check("all_masked", FAIL, len(bad), 0, text, texts.text("mask.checks.check_data_set"))
 
 
 def _all_trained(datasets: list[dict], context: Context) -> Check:
     asked = context.stage == "pt" or context.train_on_prompt
     bad = [one for one in datasets if one["share"] is not None and one["share"] >= ALL and not asked]
     if not bad:
-        why = "asked for" if asked else "no data set has its prompts in the loss as well"
+        why = "asked for" if asked else texts.text("mask.checks.not_asked")
         return Check("all_trained", PASS, 0, 0, why)
-    text = f"(nearly) every token is in the loss of {_names(bad)}, which nobody asked for: there is no prompt, or it is"
-    text += " part of what is learned"
-    return Check("all_trained", FAIL, len(bad), 0, text, "check columns and template; `train_on_prompt: true` asks")
+    text = texts.text("mask.checks.everything", names=_names(bad))
+    text += texts.text("mask.checks.learned")
+    return Check("all_trained", FAIL, len(bad), 0, text, texts.text("mask.checks.check_columns"))
 
 
 def _without_labels(datasets: list[dict]) -> Check:
     bad = [one for one in datasets if one["without_labels"]]
     count, rows = sum(one["without_labels"] for one in bad), sum(one["rows"] for one in datasets)
     if not bad:
-        return Check("rows_without_labels", PASS, 0, 0, f"each of {rows} rows has something to learn from")
-    text = f"{count} of {rows} rows have nothing to learn from (no label, or empty answers only): {_names(bad)}"
-    fix = "remove these rows, or raise cutoff_len where it took their answers"
+        return Check("rows_without_labels", PASS, 0, 0, texts.text("mask.checks.rows_learnable", rows=rows))
+    text = texts.text("mask.checks.rows_empty", count=count, rows=rows, names=_names(bad))
+    fix = texts.text("mask.checks.remove_empty")
     return Check("rows_without_labels", FAIL, count, 0, text, fix)
 
 
@@ -129,14 +141,16 @@ def _dropped(datasets: list[dict]) -> Check:
     bad = [one for one in datasets if one["dropped"]]
     count, rows = sum(one["dropped"] for one in bad), sum(one["dropped"] + one["rows"] for one in datasets)
     if not bad:
-        return Check("rows_dropped", PASS, 0, 0, f"LlamaFactory uses all {rows} rows")
+        return Check("rows_dropped", PASS, 0, 0, texts.text("mask.checks.all_used", rows=rows))
     why = {}
     for one in bad:
         for reason, times in one.get("drop_reasons", {}).items():
             why[reason] = why.get(reason, 0) + times
-    text = f"LlamaFactory leaves out {count} of {rows} rows, without an error: {_names(bad)}"
-    text += "".join(f"; {times}: {reason}" for reason, times in list(why.items())[:4])
-    fix = "repair or remove these rows, or correct the tags in dataset_info.json"
+    text = texts.text("mask.checks.left_out", count=count, rows=rows, names=_names(bad))
+    text += "".join(
+        texts.text("mask.checks.reason", times=times, reason=reason) for reason, times in list(why.items())[:4]
+    )
+    fix = texts.text("mask.checks.repair_rows")
     known = NO_ANSWER not in why and all(one["rows"] for one in datasets)
     return Check("rows_dropped", FAIL, count, 0, text, fix, confirmable=known)
 
@@ -144,7 +158,7 @@ def _dropped(datasets: list[dict]) -> Check:
 def _segments(splits: list[dict], context: Context) -> list[Check]:
     if context.tokenized:
         names = ("prompts_out", "answers_in", "ends_in", "answers_cut", "calls_cut", "prompts_cut")
-        why = "tokenized_path: rows were tokenized earlier, whose tokens they are is not known"
+        why = texts.text("mask.checks.tokenized")
         return [Check(name, SKIPPED, None, None, why) for name in names]
     total = {key: sum(one[key] for one in splits) for key in splits[0] if isinstance(splits[0][key], int)}
     return [
@@ -165,52 +179,70 @@ def _prompts(splits: list[dict], total: dict, context: Context) -> Check:
     inside = {role: count for role, count in inside.items() if count}
     count = sum(inside.values())
     if not count:
-        return Check("prompts_out", PASS, 0, 0, "system, user and tool replies are out of the loss")
-    text = f"{count} prompt tokens are in the loss: " + ", ".join(f"{role} {n}" for role, n in inside.items())
+        return Check("prompts_out", PASS, 0, 0, texts.text("mask.checks.prompts_out"))
+    text = texts.text("mask.checks.prompts_in", count=count) + ", ".join(f"{role} {n}" for role, n in inside.items())
     if context.train_on_prompt:
-        return Check("prompts_out", FAIL, count, 0, f"{text} (train_on_prompt)", "train_on_prompt: false", True)
+        return Check(
+            "prompts_out",
+            FAIL,
+            count,
+            0,
+            texts.text("mask.checks.on_prompt_too", text=text),
+            "train_on_prompt: false",
+            True,
+        )
     if context.mask_history and count <= total["turns"]:
-        text += "; end tokens of answers that mask_history hides: LlamaFactory labels them with this template"
-        return Check("prompts_out", FAIL, count, 0, text, "mask_history: false, or accept it", True)
-    return Check("prompts_out", FAIL, count, 0, text, "look at the rows: the mask is wrong")
+        text += texts.text("mask.checks.hidden_ends")
+        return Check("prompts_out", FAIL, count, 0, text, texts.text("mask.checks.history_or_accept"), True)
+    return Check("prompts_out", FAIL, count, 0, text, texts.text("mask.checks.look"))
 
 
 def _answers(total: dict) -> Check:
     bad = total["missing"] + total["altered"]
     if not bad:
-        return Check("answers_in", PASS, 0, 0, f"all {total['due']} tokens of answers and tool calls are in the loss")
-    text = (
-        f"{total['missing']} tokens that should be learned are not in the loss, {total['altered']} have another label"
-    )
-    return Check("answers_in", FAIL, bad, 0, text, "look at the rows: the mask is wrong")
+        return Check("answers_in", PASS, 0, 0, texts.text("mask.checks.answers_in", due=total["due"]))
+    text = texts.text("mask.checks.answers_not", missing=total["missing"], altered=total["altered"])
+    return Check("answers_in", FAIL, bad, 0, text, texts.text("mask.checks.look"))
 
 
 def _ends(total: dict) -> Check:
     due, inside = total["ends_due"], total["ends_in"]
     if not due:
-        return Check("ends_in", FAIL, 0, 1, "no answer is whole: no end token is learned", "raise cutoff_len")
+        return Check(
+            "ends_in", FAIL, 0, 1, texts.text("mask.checks.no_end"), texts.text("mask.checks.raise_cutoff_len")
+        )
     if due == inside:
-        return Check("ends_in", PASS, due, due, f"the end token of all {due} whole answers is in the loss")
-    text = f"{due - inside} of {due} whole answers have no end token in the loss: the model may never learn to stop"
-    return Check("ends_in", FAIL, inside, due, text, "check `template`: its stop word must follow an answer", True)
+        return Check("ends_in", PASS, due, due, texts.text("mask.checks.ends_in", due=due))
+    text = texts.text("mask.checks.ends_not", count=due - inside, due=due)
+    return Check("ends_in", FAIL, inside, due, text, texts.text("mask.checks.check_template"), True)
 
 
 def _cut(name: str, kind: str, total: dict, splits: list[dict], context: Context, limit: float) -> Check:
     count, cut = total[kind], total[name]
-    word = "tool calls" if kind == "calls" else "answers"
+    word = texts.text("mask.checks.calls") if kind == "calls" else texts.text("mask.checks.answers_word")
     if not count:
-        return Check(name, SKIPPED, None, None, f"there are no {word}")
+        return Check(name, SKIPPED, None, None, texts.text("mask.checks.there_are_no", word=word))
     share = cut / count
     want = f"<= {limit:g}"
     if not cut:
-        return Check(name, PASS, 0.0, want, f"cutoff_len {context.cutoff_len} leaves all {count} {word} whole")
-    text = f"{cut} of {count} {word} ({share:.1%}) lose their end to cutoff_len {context.cutoff_len}"
+        return Check(
+            name,
+            PASS,
+            0.0,
+            want,
+            texts.text("mask.checks.whole", cutoff_len=context.cutoff_len, count=count, word=word),
+        )
+    text = texts.text("mask.checks.cut", cut=cut, count=count, word=word, share=share, cutoff_len=context.cutoff_len)
     if kind == "answers":
         rows = sum(one["rows"] for one in splits)
-        text += f", {total['beheaded']} answers or calls lose everything; {total['rows_cut']} of {rows} rows are cut"
+        text += texts.text("mask.checks.beheaded", lost=total["beheaded"], cut=total["rows_cut"], rows=rows)
     keep = max(one["cutoff_for_99"] or 0 for one in splits)
-    fix = f"cutoff_len: {keep}" if keep > context.cutoff_len else f"the longest row needs {total['longest']}"
-    text += f"; cutoff_len {keep} would keep 99% of the rows whole"
+    fix = (
+        f"cutoff_len: {keep}"
+        if keep > context.cutoff_len
+        else texts.text("mask.checks.longest", longest=total["longest"])
+    )
+    text += texts.text("mask.checks.keep", keep=keep)
     status = FAIL if share > limit else WARN
     return Check(name, status, round(share, 6), want, text, fix if status == FAIL else "", confirmable=True)
 
@@ -219,38 +251,38 @@ def _prompts_cut(total: dict, context: Context) -> Check:
     count, cut = total["turns"] - total["turns_lost"], total["prompts_cut"]
     share, want = cut / max(1, count), f"<= {CUT_LIMIT:g}"
     if not cut:
-        return Check("prompts_cut", PASS, 0.0, want, f"all {count} questions are whole")
-    text = f"{cut} of {count} questions ({share:.1%}) lose their end to cutoff_len {context.cutoff_len}: the answer"
-    text += " that is learned follows a prompt that no server will send"
+        return Check("prompts_cut", PASS, 0.0, want, texts.text("mask.checks.questions_whole", count=count))
+    text = texts.text("mask.checks.questions_cut", cut=cut, count=count, share=share, cutoff_len=context.cutoff_len)
+    text += texts.text("mask.checks.no_server")
     status = FAIL if share > CUT_LIMIT else WARN
-    return Check("prompts_cut", status, round(share, 6), want, text, "raise cutoff_len", confirmable=True)
+    return Check(
+        "prompts_cut", status, round(share, 6), want, text, texts.text("mask.checks.raise_cutoff_len"), confirmable=True
+    )
 
 
 def _texts(splits: list[dict]) -> Check:
     tokens, missing = sum(one["tokens"] for one in splits), sum(one["missing"] for one in splits)
     if not missing:
-        return Check("answers_in", PASS, 0, 0, f"all {tokens} tokens are in the loss")
-    text = (
-        f"{missing} of {tokens} tokens equal the padding token, which the collator leaves out of the loss: where it is"
-    )
-    text += " also the end token, the end of a text is never learned"
+        return Check("answers_in", PASS, 0, 0, texts.text("mask.checks.all_in", tokens=tokens))
+    text = texts.text("mask.checks.equal_pad", missing=missing, tokens=tokens)
+    text += texts.text("mask.checks.also_end")
     return Check("answers_in", WARN, missing, 0, text)
 
 
 def _vocabulary(splits: list[dict], context: Context) -> Check:
     if context.vocabulary is None:
-        text = "the model's config could not be read: how many token ids it knows is not known"
-        return Check("vocabulary", ERROR, None, 0, text, "check model_name_or_path")
+        text = texts.text("mask.checks.no_vocabulary")
+        return Check("vocabulary", ERROR, None, 0, text, texts.text("mask.checks.check_path"))
     outside = sum(one["outside"] for one in splits)
     if not outside:
-        return Check("vocabulary", PASS, 0, 0, f"all token ids are below {context.vocabulary}")
-    text = f"{outside} token ids are outside the model's vocabulary ({context.vocabulary}): training would crash"
-    fix = f"template {context.template} brings special tokens that this tokenizer lacks: use the model's own template"
+        return Check("vocabulary", PASS, 0, 0, texts.text("mask.checks.below", vocabulary=context.vocabulary))
+    text = texts.text("mask.checks.outside", outside=outside, vocabulary=context.vocabulary)
+    fix = texts.text("mask.checks.special", template=context.template)
     return Check("vocabulary", FAIL, outside, 0, text, fix)
 
 
 def _padding(context: Context) -> Check:
     if context.pads_in_loss and context.stage == "sft":
-        text = "ignore_pad_token_for_loss: false gives every padded position a label: the model learns to write padding"
+        text = texts.text("mask.checks.padding_in")
         return Check("padding_out", FAIL, "in the loss", "out of it", text, "ignore_pad_token_for_loss: true", True)
-    return Check("padding_out", PASS, "out of it", "out of it", "padding is out of the loss")
+    return Check("padding_out", PASS, "out of it", "out of it", texts.text("mask.checks.padding_out"))

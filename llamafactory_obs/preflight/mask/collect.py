@@ -16,6 +16,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...samples.source_rows import ROW, tagged, take_row_numbers, with_row_numbers
+from ...texts import text
 from ..run_config import Arguments
 from .collected import CannotAlign, Collected, Source, Split, empty, join
 from .observe import CannotEncode, Conversations, Texts
@@ -172,10 +173,10 @@ def _patched(loader, collected: Collected, scratch: str, samples: int | None) ->
         generates = training_args.predict_with_generate and is_eval
         why = ""
         if generates:
-            why = "predict_with_generate: the evaluation generates, it has no loss"
+            why = text("mask.collect.generates")
         elif stage not in ("sft", "pt"):
             name = collected.arguments.finetuning.stage
-            why = f"stage {name}: its loss compares answers or scores, a share of tokens says nothing about it"
+            why = text("mask.collect.stage", name=name)
         if why:
             collected.splits.append(replace(empty(split, why), rows=dataset))
             return dataset

@@ -3,6 +3,7 @@
 import shlex
 from dataclasses import dataclass, field
 
+from ... import texts
 from ..result import ERROR, FAIL, SKIPPED, WARN, Check, as_gate
 from ..run_config import RunConfig, parsed
 from . import confirm
@@ -51,8 +52,8 @@ class MaskReport:
         """The gate of the contract; `fix` names the likely cause and the line that confirms."""
         gate = as_gate("mask", self.checks)
         if gate["status"] in (FAIL, ERROR):
-            parts = [self._first_fix(), *(f"likely cause: {cause}" for cause in self.causes)]
-            parts.append(f"if it is meant: {self.confirm}" if self.confirm else "")
+            parts = [self._first_fix(), *(texts.text("mask.gate.cause", cause=cause) for cause in self.causes)]
+            parts.append(texts.text("mask.gate.meant", confirm=self.confirm) if self.confirm else "")
             gate["fix"] = "; ".join(part for part in parts if part)
         return gate
 
@@ -96,10 +97,10 @@ def mask_gate(config: RunConfig, samples: int | None = None, show: int = 5, acce
             return _not_aligned(error, arguments)
         except CannotEncode as error:
             names = [*(arguments.data.dataset or []), *(arguments.data.eval_dataset or [])]
-            text = f"LlamaFactory raises on row {error.row} of {names[error.dataset]}: {error.why}"
-            return MaskReport([Check("rows_encode", FAIL, error.row, None, text, "repair or remove this row")])
+            text = texts.text("mask.gate.raises", row=error.row, data_set=names[error.dataset], why=error.why)
+            return MaskReport([Check("rows_encode", FAIL, error.row, None, text, texts.text("mask.gate.repair"))])
         except NotUnderstood as error:
-            text = f"could not be judged: {error} (another version of LlamaFactory?)"
+            text = texts.text("mask.gate.not_judged", error=error)
             return MaskReport([Check("rows_encode", ERROR, None, None, text)])
 
 
@@ -107,7 +108,7 @@ def _judge(config: RunConfig, collected: Collected, samples: int | None, show: i
     skipped = [split for split in collected.splits if split.skipped]
     counted = [split for split in collected.splits if not split.skipped]
     if not counted:
-        why = "; ".join(dict.fromkeys(split.skipped for split in skipped)) or "the config names no data set"
+        why = "; ".join(dict.fromkeys(split.skipped for split in skipped)) or texts.text("mask.gate.no_data_set")
         return MaskReport([Check("share", SKIPPED if skipped else ERROR, None, None, why)])
     splits = [numbers(split.name, None, split.figures) for split in counted]
     datasets = [one for split in counted for one in _per_dataset(collected, split)]
@@ -167,15 +168,17 @@ def _confirmation(config: RunConfig, bound_to: str) -> tuple[confirm.Confirmatio
     if given is None:
         return None, ""
     if given.bound_to != bound_to:
-        return None, "a confirmation is there, but for other data, template or settings: it does not count any more"
-    return given, f"confirmed in {confirm.place(config.path).name}"
+        return None, texts.text("mask.gate.other")
+    return given, texts.text("mask.gate.confirmed_in", file=confirm.place(config.path).name)
 
 
 def _accepted(checks: list[Check], given: confirm.Confirmation | None) -> list[Check]:
     """Failures that a person has accepted become warnings."""
     names = given.accepted if given else ()
     return [
-        Check(c.name, WARN, c.value, c.want, f"{c.detail} (confirmed)") if _may(c) and c.name in names else c
+        Check(c.name, WARN, c.value, c.want, texts.text("mask.gate.confirmed", said=c.detail))
+        if _may(c) and c.name in names
+        else c
         for c in checks
     ]
 
@@ -189,7 +192,7 @@ def _offer(report: MaskReport, config: RunConfig, accept: bool) -> None:
     open_ = [check for check in report.checks if check.status in (FAIL, ERROR)]
     firm = [check.name for check in open_ if not _may(check)]
     if firm and accept:
-        report.note = f"not confirmed: {', '.join(firm)} cannot be accepted, only repaired"
+        report.note = texts.text("mask.gate.not_confirmed", names=", ".join(firm))
         return
     if firm or not open_:
         return
@@ -201,7 +204,7 @@ def _offer(report: MaskReport, config: RunConfig, accept: bool) -> None:
     names = tuple(check.name for check in open_ if check.name not in SHARES)
     given = confirm.Confirmation(report.bound_to, low, high, names)
     path = confirm.write(config.path, given, report.splits[0]["share"])
-    report.confirmed, report.note = True, f"confirmed a share from {low:g} to {high:g} in {path.name}"
+    report.confirmed, report.note = True, texts.text("mask.gate.confirmed_share", low=low, high=high, file=path.name)
     report.checks = _accepted(
         [_in_range(check, low, high) if check.name in SHARES else check for check in report.checks],
         given,

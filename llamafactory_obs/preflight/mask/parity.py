@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from ... import texts
 from ...errors import ConfigError
 from ...probe.facts import RENDERING
 from ...probe.render.choose import generation_stops
@@ -47,23 +48,23 @@ def check_parity(tokenizer, original, data_args, model: str, uses_tools: bool) -
     """
     settings = {name: getattr(data_args, name) for name in RENDERING if getattr(data_args, name) is not None}
     if settings.get("template") is None:
-        why = "no template is set"
+        why = texts.text("mask.parity.no_template")
         return [Check(name, SKIPPED, None, None, why) for name in ("template_tokens", "template_parity")]
-    ours = TrainedTemplate(tokenizer, settings, "the run's own")
+    ours = TrainedTemplate(tokenizer, settings, texts.text("mask.parity.own"))
     checks = [_tokens(original, settings["template"])]
     try:
         theirs = ServedTemplate(original, generation_stops(model), "", None, settings.get("enable_thinking"))
     except ConfigError:
-        why = "the model has no chat template (a base model?): there is nothing to compare the template with"
+        why = texts.text("mask.parity.no_chat_template")
         return [*checks, Check("template_parity", SKIPPED, None, "the same tokens", why)]
     checks.append(_parity(ours, theirs, uses_tools))
     stop = ours.trained_stop
     names = [theirs.text([token]) for token in theirs.stop_ids]
     if stop is not None and stop not in theirs.stop_ids:
-        text = f"training ends an answer with {ours.text([stop])!r}, a server stops only at {names}: it would run on"
+        text = texts.text("mask.parity.stops", stop=ours.text([stop]), names=names)
         checks.append(Check("stop_token", WARN, ours.text([stop]), names, text))
     elif stop is not None:
-        checks.append(Check("stop_token", PASS, ours.text([stop]), names, "a server stops where training ends"))
+        checks.append(Check("stop_token", PASS, ours.text([stop]), names, texts.text("mask.parity.stops_same")))
     return checks
 
 
@@ -86,10 +87,16 @@ def _parity(ours: TrainedTemplate, theirs: ServedTemplate, uses_tools: bool) -> 
             wrong.append(notes[-1])
     want = "the same tokens"
     if not notes:
-        return Check("template_parity", PASS, "the same", want, f"{same} conversations render to the same tokens")
-    text = "training template against the model's chat template, " + "; ".join(wrong or notes)
+        return Check(
+            "template_parity",
+            PASS,
+            "the same",
+            want,
+            texts.text("mask.parity.same", same=same),
+        )
+    text = texts.text("mask.parity.against") + "; ".join(wrong or notes)
     if wrong:
-        fix = "use the model's own template, or serve with a chat template that agrees"
+        fix = texts.text("mask.parity.use_own")
         return Check("template_parity", FAIL, f"{len(wrong)} differ", want, text, fix, confirmable=True)
     return Check("template_parity", WARN, f"{len(notes)} differ", want, text)
 
@@ -113,7 +120,7 @@ def difference(renderer, ours: list[int], theirs: list[int]) -> str:
     at = next((i for i, (a, b) in pairs if a != b), min(len(ours), len(theirs)))
     start = max(0, at - 3)
     one, two = (renderer.text(ids[start : at + 8]).strip("\ufffd") for ids in (ours, theirs))
-    return f"{len(ours)} tokens against {len(theirs)}, first difference at token {at}: {one!r} against {two!r}"
+    return texts.text("mask.parity.difference", ours=len(ours), theirs=len(theirs), at=at, one=one, two=two)
 
 
 def _tokens(original, template: str) -> Check:
@@ -128,9 +135,13 @@ def _tokens(original, template: str) -> Check:
     bad = [m for m in marks if m not in known and len(original.encode(m, add_special_tokens=False)) != 1]
     want = "one token each"
     if not bad:
-        return Check("template_tokens", PASS, 0, want, f"{len(marks)} marks of {template}, each one token")
-    text = f"template {template} marks turns with {', '.join(bad)}, which this tokenizer does not know as one token"
-    return Check("template_tokens", FAIL, len(bad), want, text, "use the model's own template", confirmable=True)
+        return Check(
+            "template_tokens", PASS, 0, want, texts.text("mask.parity.marks", count=len(marks), template=template)
+        )
+    text = texts.text("mask.parity.no_marks", template=template, marks=", ".join(bad))
+    return Check(
+        "template_tokens", FAIL, len(bad), want, text, texts.text("mask.parity.use_own_template"), confirmable=True
+    )
 
 
 def _texts(template, name: str) -> list[str]:

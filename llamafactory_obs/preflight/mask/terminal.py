@@ -5,11 +5,13 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from ... import texts
 from ..result import ERROR, FAIL, PASS, SKIPPED, WARN
 from .gate import MaskReport
 from .worst import Piece, Row
 
 _COLOUR = {PASS: "green", WARN: "yellow", FAIL: "bold red", ERROR: "bold red", SKIPPED: "dim"}
+_COLUMNS = ("split", "data_set", "rows", "dropped", "tokens", "in_loss", "share", "min", "median", "max", "must")
 #: a longer stretch is shown by its two ends
 _SHOWN = 400
 
@@ -22,39 +24,43 @@ def show(report: MaskReport, console: Console) -> None:
         console.print(_table(report))
     for check in report.checks:
         mark = Text(f"{check.status:>7} ", style=_COLOUR[check.status])
-        console.print(mark + Text(f"{check.name}: {check.detail}"))
+        console.print(mark + Text(texts.text("preflight.check", names=check.name, said=check.detail)))
     for cause in report.causes:
-        console.print(Text("likely cause: ", style="bold") + Text(cause))
+        console.print(Text(texts.text("mask.cause"), style="bold") + Text(cause))
     bad = sorted((c for c in report.checks if c.status in (FAIL, ERROR)), key=lambda c: c.confirmable)
     fixes = [check.fix for check in bad if check.fix]
     for fix in dict.fromkeys(fixes):
-        console.print(Text("fix: ", style="bold") + Text(fix))
+        console.print(Text(texts.text("mask.fix"), style="bold") + Text(fix))
     if report.note:
         console.print(Text(report.note))
     if report.confirm:
-        console.print(Text("if all of this is meant, confirm it: ", style="bold") + Text(report.confirm))
+        console.print(Text(texts.text("mask.confirm"), style="bold") + Text(report.confirm))
     if report.worst:
-        console.print("\n[bold]rows, the worst first[/] ([green]in the loss[/], [dim]out of it[/], [on red]wrong[/])")
+        console.print(texts.text("mask.worst"))
     for row in report.worst:
         _show_row(row, console)
 
 
 def _table(report: MaskReport) -> Table:
     table = Table(box=None, pad_edge=False)
-    for name in ("split", "data set", "rows", "dropped", "tokens", "in loss", "share", "min", "median", "max", "must"):
-        table.add_column(name, justify="left" if name in ("split", "data set") else "right")
+    for name in _COLUMNS:
+        side = "left" if name in ("split", "data_set") else "right"
+        table.add_column(texts.text(f"mask.column.{name}"), justify=side)
     for one in [*report.datasets, *(report.splits if len(report.datasets) > len(report.splits) else [])]:
         figures = [one[key] for key in ("share", "share_min", "share_median", "share_max", "expected_share")]
         counts = [str(one[key]) for key in ("rows", "dropped", "tokens", "supervised")]
-        name = "all" if one["dataset"] is None else escape(one["dataset"])
+        name = texts.text("mask.all") if one["dataset"] is None else escape(one["dataset"])
         table.add_row(one["split"], name, *counts, *("-" if f is None else f"{f:.3f}" for f in figures))
     return table
 
 
 def _show_row(row: Row, console: Console) -> None:
-    share = "dropped" if row.share is None else f"{row.share:.2f} of {row.tokens} tokens in the loss"
-    head = f"\n{row.split} {row.dataset} row {row.number}: {share}"
-    console.print(Text(head, style="bold") + Text("; " + ", ".join(row.faults) if row.faults else "", style="red"))
+    share = texts.text("mask.dropped")
+    if row.share is not None:
+        share = texts.text("mask.of_tokens", share=row.share, tokens=row.tokens)
+    head = texts.text("mask.row", split=row.split, data_set=row.dataset, number=row.number, share=share)
+    faults = texts.text("mask.faults", faults=texts.text("mask.comma").join(row.faults)) if row.faults else ""
+    console.print(Text(f"\n{head}", style="bold") + Text(faults, style="red"))
     line = Text()
     role = None
     for piece in row.pieces:
@@ -77,4 +83,4 @@ def shortened(piece: Piece) -> str:
     if len(text) <= _SHOWN:
         return text
     half = _SHOWN // 2
-    return f"{text[:half]} ... {len(text) - 2 * half} characters ... {text[-half:]}"
+    return text[:half] + texts.text("mask.left_out", count=len(text) - 2 * half) + text[-half:]

@@ -4,23 +4,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ... import texts
 from .collected import Collected, Split
 from .segments import IGNORE
 from .share import column, shares
 
-#: (figure, weight, what it means); a row's badness is the sum, so that kinds do not hide each other
-_FAULTS = (
-    ("dropped", 1e9, "left out by LlamaFactory"),
-    ("outside", 1e8, "token ids outside the vocabulary"),
-    ("missing", 1e6, "tokens that should be in the loss and are not"),
-    ("altered", 1e6, "labels that are not their token"),
-    ("stray", 1e5, "prompt tokens in the loss"),
-    ("calls_cut", 1e4, "tool calls cut by cutoff_len"),
-    ("beheaded", 1e4, "answers lost whole to cutoff_len"),
-    ("prompts_cut", 1e3, "questions cut by cutoff_len"),
-    ("answers_cut", 1e3, "answers cut by cutoff_len"),
-    ("empty", 1e3, "empty answers"),
-)
+#: figure -> weight; a row's badness is the sum, so that kinds do not hide each other. The words stand in the texts.
+_FAULTS = {
+    "dropped": 1e9,
+    "outside": 1e8,
+    "missing": 1e6,
+    "altered": 1e6,
+    "stray": 1e5,
+    "calls_cut": 1e4,
+    "beheaded": 1e4,
+    "prompts_cut": 1e3,
+    "answers_cut": 1e3,
+    "empty": 1e3,
+}
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def worst_rows(collected: Collected, count: int) -> list[Row]:
     for split in collected.splits:
         if not len(split.row):
             continue
-        badness = sum(np.minimum(column(split.figures, name), 9) * weight for name, weight, _ in _FAULTS)
+        badness = sum(np.minimum(column(split.figures, name), 9) * weight for name, weight in _FAULTS.items())
         nothing = (column(split.figures, "learnable") == 0) & (column(split.figures, "dropped") == 0)
         badness = badness + nothing * 1e7
         share = shares(split.figures)
@@ -79,10 +80,10 @@ def worst_rows(collected: Collected, count: int) -> list[Row]:
 
 def _row(collected: Collected, split: Split, position: int) -> Row:
     figures = split.figures[position : position + 1]
-    values = {name: int(column(figures, name)[0]) for name, _, _ in _FAULTS}
-    faults = [f"{values[name]} {text}" if name != "dropped" else text for name, _, text in _FAULTS if values[name]]
+    values = {name: int(column(figures, name)[0]) for name in _FAULTS}
+    faults = [texts.text(f"mask.fault.{name}", count=values[name]) for name in _FAULTS if values[name]]
     if not values["dropped"] and not column(figures, "learnable")[0]:
-        faults.insert(0, "nothing to learn from")
+        faults.insert(0, texts.text("mask.fault.nothing"))
     source = collected.sources[int(split.dataset[position])]
     number, tokens = int(split.row[position]), int(column(figures, "length")[0])
     share = float(shares(figures)[0]) if tokens else None

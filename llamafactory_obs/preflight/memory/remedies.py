@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass, replace
 
+from ... import texts
 from ...errors import ConfigError
 from ..run_config import RunConfig
 from .estimate import Estimate, estimate
@@ -86,7 +87,7 @@ def remedies(
     if now.total_gib > limit and others_gib > 0:
         missing = now.total_gib - limit
         saves = min(missing, others_gib)
-        text = f"give it {missing:.1f} GiB of what others hold (vLLM: a lower --gpu-memory-utilization, a restart)"
+        text = texts.text("memory.cure.neighbour", missing=missing)
         found.append(Remedy("neighbour", {}, saves, now.total_gib, saves >= missing, text))
     return found
 
@@ -97,33 +98,33 @@ def _batch(now: Estimate, config: RunConfig, longest: int | None):
         return None
     accumulation = setup.accumulation * setup.batch
     change = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": accumulation}
-    return change, f"batch 1, accumulation {accumulation}: the same rows per step"
+    return change, texts.text("memory.cure.batch", accumulation=accumulation)
 
 
 def _evaluation(now: Estimate, config: RunConfig, longest: int | None):
     if now.line("evaluation") is None:
         return None
-    return {"per_device_eval_batch_size": 1}, "evaluate one row at a time"
+    return {"per_device_eval_batch_size": 1}, texts.text("memory.cure.evaluation")
 
 
 def _checkpointing(now: Estimate, config: RunConfig, longest: int | None):
     if now.setup.checkpointing:
         return None
     change = {"disable_gradient_checkpointing": False}
-    return change, "gradient checkpointing: about a third more compute"
+    return change, texts.text("memory.cure.checkpointing")
 
 
 def _cutoff(now: Estimate, config: RunConfig, longest: int | None):
     cutoff = config.given.get("cutoff_len")
     if longest is None or not isinstance(cutoff, int) or longest >= cutoff or not now.setup.packing:
         return None  # without packing the estimate takes the longest row already
-    return {"cutoff_len": longest}, f"no row is longer than {longest} tokens: packed rows need not be"
+    return {"cutoff_len": longest}, texts.text("memory.cure.cutoff", longest=longest)
 
 
 def _liger(now: Estimate, config: RunConfig, longest: int | None):
     if now.setup.liger or now.setup.stage not in ("pt", "sft") or now.model_type not in _LIGER:
         return None
-    return {"enable_liger_kernel": True}, "liger's fused loss: no logits in memory (pip install liger-kernel)"
+    return {"enable_liger_kernel": True}, texts.text("memory.cure.liger")
 
 
 def _four_bit(now: Estimate, config: RunConfig, longest: int | None):
@@ -131,27 +132,27 @@ def _four_bit(now: Estimate, config: RunConfig, longest: int | None):
     if setup.method != "lora" or setup.bits in (1, 2, 3, 4) or setup.shard in ("zero3", "fsdp", "fsdp_grad_op"):
         return None
     change = {"quantization_bit": 4, "quantization_method": "bnb"}
-    return change, "QLoRA: base weights in 4 bit (pip install bitsandbytes)"
+    return change, texts.text("memory.cure.four_bit")
 
 
 def _small_optimizer(now: Estimate, config: RunConfig, longest: int | None):
     if not now.setup.optim.startswith("adamw") or "8bit" in now.setup.optim or now.setup.shard.startswith("zero"):
         return None
-    return {"optim": "adamw_8bit"}, "8-bit optimizer states (pip install bitsandbytes)"
+    return {"optim": "adamw_8bit"}, texts.text("memory.cure.optimizer")
 
 
 def _pure_bf16(now: Estimate, config: RunConfig, longest: int | None):
     if not _full(now.setup):
         return None
     change = {"pure_bf16": True, "bf16": False, "fp16": False}
-    return change, "weights, gradients and states in bf16: small updates are rounded away"
+    return change, texts.text("memory.cure.bf16")
 
 
 def _lora(now: Estimate, config: RunConfig, longest: int | None):
     if now.setup.method not in ("full", "freeze"):
         return None
     change = {"finetuning_type": "lora", "pure_bf16": False, "bf16": True}
-    return change, "train an adapter instead of all weights"
+    return change, texts.text("memory.cure.lora")
 
 
 def _full(setup: Setup) -> bool:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ...gpu.nvml import Nvml
+from ...texts import text
 from ..card import limit_gib, margin_gib
 from ..run_config import RunConfig
 from .estimate import GIB, Estimate
@@ -71,11 +72,11 @@ def room(
     size, source = limit_gib(config, nvml)  # of several cards, the first one
     whole = card["total"] / GIB if card is not None else size
     if beside_gib is not None or vllm_share is not None:
-        parts = [f"--beside {beside_gib:g}"] if beside_gib is not None else []
-        parts += [f"--vllm-share {vllm_share:g} of {whole:.1f} GiB"] if vllm_share is not None else []
+        parts = [text("memory.room.beside", gib=beside_gib)] if beside_gib is not None else []
+        parts += [text("memory.room.share", share=vllm_share, whole=whole)] if vllm_share is not None else []
         others, who = (beside_gib or 0.0) + (vllm_share or 0.0) * whole, " + ".join(parts)
     elif card is not None:
-        others, who = card["used"] / GIB, "in use now, by NVML"
+        others, who = card["used"] / GIB, text("memory.room.nvml")
     else:
         others, who = 0.0, NOBODY_LOOKED
     return Room(size, source, others, who, margin_gib(config))

@@ -3,6 +3,7 @@
 import math
 from statistics import fmean, median
 
+from ... import texts
 from ...record.reader import RunRecord
 from .outcome import Cause
 
@@ -13,8 +14,6 @@ _MOVED = 1e-3
 #: what a useful rate moves in one step
 _USEFUL = 5e-4
 _ZERO_GRADIENT = 1e-7
-
-LABELS = "see `llamafactory-obs mask RUN.yaml`"
 
 
 def causes_of(record: RunRecord, given: dict) -> list[Cause]:
@@ -30,11 +29,9 @@ def causes_of(record: RunRecord, given: dict) -> list[Cause]:
     if not found:
         losses = _finite(steps["train/loss"])
         flat = max(losses) - min(losses) <= 1e-3 * abs(losses[0])
-        text = "the loss does not move at all" if flat else "the loss moves and does not come down"
-        fix = f"labels: {LABELS}; code: custom trainer, loss, patches, attention backend"
-        found = [
-            Cause("code_or_labels", f"{text}, though weights and gradients move: code or labels are at fault", fix)
-        ]
+        text = texts.text("overfit.cause.not_moving") if flat else texts.text("overfit.cause.not_falling")
+        fix = texts.text("overfit.cause.look", labels=texts.text("overfit.cause.see_mask"))
+        found = [Cause("code_or_labels", texts.text("overfit.cause.at_fault", text=text), fix)]
     return found
 
 
@@ -42,13 +39,13 @@ def causes_of_log(last_words: list[str], given: dict) -> list[Cause]:
     """Causes of a training that broke off, from its last words."""
     text = " ".join(last_words).lower()
     if "target modules" in text or "no modules were targeted" in text:
-        return [Cause("lora_on_nothing", "LoRA finds no module to attach to", _target(given))]
+        return [Cause("lora_on_nothing", texts.text("overfit.cause.no_module"), _target(given))]
     if "does not require grad" in text or "empty parameter list" in text:
-        return [Cause("nothing_trainable", "no parameter is trainable", _freezing(given))]
+        return [Cause("nothing_trainable", texts.text("overfit.cause.nothing"), _freezing(given))]
     if "out of memory" in text:
         batch = given.get("per_device_train_batch_size", 8)
         return [
-            Cause("memory", f"a batch of {batch} does not fit", "a smaller per_device_train_batch_size or cutoff_len")
+            Cause("memory", texts.text("overfit.cause.does_not_fit", batch=batch), texts.text("overfit.cause.smaller"))
         ]
     return []
 
@@ -56,17 +53,17 @@ def causes_of_log(last_words: list[str], given: dict) -> list[Cause]:
 def _masked(record: RunRecord, steps: dict, given: dict) -> Cause | None:
     tokens = [n for n in steps.get("data/supervised_tokens", []) if n is not None]
     if tokens and not max(tokens):
-        return Cause("labels_masked", "no token of the batch is in the loss", LABELS)
+        return Cause("labels_masked", texts.text("overfit.cause.no_label"), texts.text("overfit.cause.see_mask"))
     return None
 
 
 def _nothing_trainable(record: RunRecord, steps: dict, given: dict) -> Cause | None:
     parameters = ((record.run.get("model") or {}).get("parameters")) or {}
     if parameters.get("trainable") == 0:
-        return Cause("nothing_trainable", "no parameter is trainable", _freezing(given))
+        return Cause("nothing_trainable", texts.text("overfit.cause.nothing"), _freezing(given))
     names = record.layers.names
     if given.get("finetuning_type", "lora") == "lora" and names and not any("lora" in name for name in names):
-        return Cause("lora_on_nothing", "LoRA is attached to no module", _target(given))
+        return Cause("lora_on_nothing", texts.text("overfit.cause.to_none"), _target(given))
     return None
 
 
@@ -74,10 +71,10 @@ def _not_finite(record: RunRecord, steps: dict, given: dict) -> Cause | None:
     for key, what in (("train/loss", "loss"), ("train/grad_norm", "gradient")):
         for step, value in zip(steps["step"], steps.get(key, []), strict=False):
             if value is not None and not math.isfinite(value):
-                fix = (
-                    "bf16 rather than fp16, attention backend, a smaller learning_rate; a row without labels gives nan"
+                fix = texts.text("overfit.cause.precision")
+                return Cause(
+                    "not_finite", texts.text("overfit.cause.nonfinite", what=what, value=value, step=step), fix
                 )
-                return Cause("not_finite", f"the {what} is {value} from step {step} on", fix)
     return None
 
 
@@ -85,7 +82,9 @@ def _no_gradient(record: RunRecord, steps: dict, given: dict) -> Cause | None:
     norms = _finite(steps.get("train/grad_norm", []))
     if norms and max(norms) < _ZERO_GRADIENT:
         return Cause(
-            "no_gradient", f"the gradient norm is never above {max(norms):.1e}", f"labels: {LABELS}; frozen parts"
+            "no_gradient",
+            texts.text("overfit.cause.no_norm", norm=max(norms)),
+            texts.text("overfit.cause.labels", labels=texts.text("overfit.cause.see_mask")),
         )
     return None
 
@@ -94,21 +93,21 @@ def _no_movement(record: RunRecord, steps: dict, given: dict) -> Cause | None:
     rates = _finite(steps.get("train/lr", []))
     rate = max(rates, default=0.0)
     if not rate:
-        return Cause("learning_rate", "the learning rate is 0", "learning_rate: 1e-4 (LoRA) or 1e-5 (full)")
+        return Cause(
+            "learning_rate", texts.text("overfit.cause.rate_zero"), "learning_rate: 1e-4 (LoRA) or 1e-5 (full)"
+        )
     ratio = _update_ratio(record)
     if ratio is None:
         return None
     count = len(steps["step"])
     if ratio == 0:
-        text = f"gradients are there, but no weight changes: an update at {rate:g} is lost in rounding"
-        return Cause("learning_rate", text, "a larger learning_rate, or weights in float32 (no pure_bf16)")
+        text = texts.text("overfit.cause.rounding", rate=rate)
+        return Cause("learning_rate", text, texts.text("overfit.cause.larger"))
     if ratio * count >= _MOVED:
         return None
-    text = (
-        f"learning_rate {rate:g} moves the weights by {ratio:.1e} of their size per step, by {ratio * count:.1e} in all"
-    )
+    text = texts.text("overfit.cause.moves", rate=rate, ratio=ratio, all=ratio * count)
     return Cause(
-        "learning_rate", text, f"try --lr {_round(rate * _USEFUL / ratio)}: it would move them by {_USEFUL:g} per step"
+        "learning_rate", text, texts.text("overfit.cause.try", rate=_round(rate * _USEFUL / ratio), useful=_USEFUL)
     )
 
 
@@ -125,15 +124,15 @@ def _frozen(record: RunRecord, steps: dict, given: dict) -> Cause | None:
     trainable, total = parameters.get("trainable"), parameters.get("total")
     if not trainable or not total or given.get("finetuning_type", "lora") == "lora" or trainable / total > 0.5:
         return None
-    text = f"{trainable / total:.1%} of the parameters are trainable ({', '.join(record.layers.names[:3])} ...)"
+    text = texts.text("overfit.cause.trainable", share=trainable / total, names=", ".join(record.layers.names[:3]))
     return Cause("frozen", text, _freezing(given))
 
 
 def _too_high(record: RunRecord, steps: dict, given: dict) -> Cause | None:
     losses = _finite(steps["train/loss"])
     if len(losses) > 3 and max(losses[1:]) > 1.5 * losses[0]:
-        text = f"the loss rises to {max(losses):.3g} from {losses[0]:.3g}"
-        return Cause("learning_rate", text, "a smaller rate: try --lr with a tenth of it")
+        text = texts.text("overfit.cause.rises", high=max(losses), first=losses[0])
+        return Cause("learning_rate", text, texts.text("overfit.cause.tenth"))
     return None
 
 
@@ -144,10 +143,8 @@ def _falling(record: RunRecord, steps: dict, given: dict) -> Cause | None:
         return None
     before, now = fmean(losses[-2 * part : -part]), fmean(losses[-part:])
     if now < 0.98 * before and now < 0.9 * losses[0]:
-        text = (
-            f"the loss is still falling ({before:.3g} to {now:.3g} over the last {part} steps): it learns, but slowly"
-        )
-        return Cause("too_short", text, "more --steps, or a larger --lr")
+        text = texts.text("overfit.cause.slowly", before=before, now=now, part=part)
+        return Cause("too_short", text, texts.text("overfit.cause.more"))
     return None
 
 
@@ -159,11 +156,11 @@ def _freezing(given: dict) -> str:
         "freeze_extra_modules",
         "lora_target",
     )
-    return "look at " + ", ".join(f"{key}: {given[key]}" for key in keys if key in given)
+    return texts.text("overfit.cause.look_at") + ", ".join(f"{key}: {given[key]}" for key in keys if key in given)
 
 
 def _target(given: dict) -> str:
-    return f"lora_target is {given.get('lora_target', 'all')}: name linear layers of this model, or `all`"
+    return texts.text("overfit.cause.target", target=given.get("lora_target", "all"))
 
 
 def _finite(values: list) -> list[float]:

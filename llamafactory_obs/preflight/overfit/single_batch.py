@@ -9,13 +9,14 @@ from pathlib import Path
 
 from ...errors import ConfigError
 from ...record.reader import load_record
+from ...texts import text
 from ..rehearsal import child, data
 from ..rehearsal.choose import longest, ordinary
 from ..rehearsal.derive import GONE, derive, without, write_config
 from ..rehearsal.rows import Rows, training_rows
 from ..run_config import RunConfig
 from ..signals import signals_raise
-from .causes import LABELS, causes_of, causes_of_log
+from .causes import causes_of, causes_of_log
 from .outcome import FAILED, KNOWN, LEARNED, NOT_LEARNED, Cause, Outcome
 from .rule import Rule
 
@@ -78,15 +79,17 @@ def single_batch(
             micro = rows.arguments.training.per_device_train_batch_size
             batch = _pick(rows, micro * count, wanted, take_longest)
             if not batch:
-                cause = Cause("labels_masked", f"none of {len(rows)} rows has a token in the loss", LABELS)
+                cause = Cause(
+                    "labels_masked", text("overfit.cause.no_row", count=len(rows)), text("overfit.cause.see_mask")
+                )
                 return Outcome(NOT_LEARNED, [], steps, causes=[cause], notes=rows.notes)
             outcome = Outcome(FAILED, [rows.named(p) for p in batch], steps, notes=[*rows.notes, *notes])
             keys = data.write(rows, [batch], folder / "data")
         changes = {**_CHANGES, "max_steps": steps, **({} if rate is None else {"learning_rate": rate})}
         derived = derive(config, keys, folder / "out", list(_CALLBACKS), changes)
         write_config(derived, folder / "overfit.yaml", "the single-batch test")
-        size = f"{len(batch)} x {int(rows.length[batch].max())} tokens"
-        say(f"overfit: one batch ({size}), up to {steps} steps; the model is being loaded")
+        size = text("overfit.size", count=len(batch), length=int(rows.length[batch].max()))
+        say(text("overfit.loading", size=size, steps=steps))
         env = child.environment(folder, config.given, derived.given)
         ended = child.train(folder / "overfit.yaml", folder / "out", folder / "log", env, _progress(steps, say))
         outcome.seconds, outcome.last_words = ended.seconds, ended.last_words
@@ -121,7 +124,7 @@ def _find(rows: Rows, word: str) -> int:
         raise ConfigError(f"--row {word}: no such row in the training split, or LlamaFactory leaves it out")
     position = int(here.argmax())
     if not rows.labels[position]:
-        raise ConfigError(f"--row {word}: no token of this row is in the loss; {LABELS}")
+        raise ConfigError(f"--row {word}: no token of this row is in the loss; see `llamafactory-obs mask RUN.yaml`")
     return position
 
 
@@ -133,7 +136,7 @@ def _progress(steps: int, say: Callable[[str], None]) -> Callable[[dict], None]:
         loss = row.get("train/loss")
         if loss is not None and time.monotonic() - said >= _PROGRESS_S:
             said = time.monotonic()
-            say(f"step {row['step']}/{steps}  loss {loss:.4g}")
+            say(text("overfit.step", step=row["step"], steps=steps, loss=loss))
 
     return on_step
 

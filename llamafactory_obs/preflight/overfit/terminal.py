@@ -2,9 +2,10 @@
 
 import itertools
 import math
-import textwrap
 from typing import TextIO
 
+from ... import texts
+from ...texts.wrap import cells, wrapped
 from .outcome import FAILED, KNOWN, LEARNED, Outcome
 from .rule import Rule
 
@@ -17,20 +18,21 @@ def show(outcome: Outcome, out: TextIO) -> None:
     bars = _BARS if (out.encoding or "").lower().startswith("utf") else _PLAIN_BARS
     lines = _wrapped("", _verdict(outcome))
     if len(outcome.losses) > 1:
-        lines.append(f"  loss   {sparkline(outcome.losses, _CURVE, bars)}")
+        lines.append(texts.text("overfit.loss", curve=sparkline(outcome.losses, _CURVE, bars)))
     if outcome.batch:
-        lines += _wrapped("  batch  ", _batch(outcome.batch))
-        lines.append(f"  again  {_again(outcome.batch)}")  # one line, whatever its length: to be copied
+        lines += _wrapped(texts.text("overfit.label.batch"), _batch(outcome.batch))
+        # one line, whatever its length: to be copied
+        lines.append(texts.text("overfit.again", rows=_again(outcome.batch)))
     if outcome.learning_rate is not None:
-        lines.append(f"  rate   {outcome.learning_rate:g}, constant; no dropout, no weight decay, no accumulation")
+        lines.append(texts.text("overfit.rate", rate=outcome.learning_rate))
     if outcome.causes:
-        lines.append("likely causes:")
+        lines.append(texts.text("overfit.causes"))
     for number, cause in enumerate(outcome.causes, 1):
         lines += _wrapped(f"  {number}. ", cause.detail)
         lines += _wrapped("     -> ", cause.fix) if cause.fix else []
     if outcome.last_words:
-        lines += ["the log's last words:", *(f"  {line}" for line in outcome.last_words)]
-    lines += itertools.chain.from_iterable(_wrapped("note: ", note) for note in outcome.notes)
+        lines += [texts.text("overfit.last_words"), *(f"  {line}" for line in outcome.last_words)]
+    lines += itertools.chain.from_iterable(_wrapped(texts.text("overfit.label.note"), note) for note in outcome.notes)
     print("\n".join(lines), file=out)
 
 
@@ -51,24 +53,25 @@ def sparkline(values: list[float], width: int, bars: str = _BARS) -> str:
 
 def _verdict(outcome: Outcome) -> str:
     if not outcome.losses:
-        return (
-            "FAILED: the training did not start" if outcome.status == FAILED else "NOT LEARNED: nothing to learn from"
-        )
+        return texts.text("overfit.not_started") if outcome.status == FAILED else texts.text("overfit.nothing")
     first, last, step = outcome.losses[0], outcome.losses[-1], len(outcome.losses)
     if outcome.status == KNOWN:
-        return (
-            f"NOT JUDGED: the model knows this batch already (first loss {first:.3g}, under {Rule.known_below:g}):"
-            " take other rows with --row"
-        )
-    text = f"loss {first:.4g} -> {last:.4g}"
+        return texts.text("overfit.known", loss=first, below=Rule.known_below)
+    text = texts.text("overfit.from_to", first=first, last=last)
     if outcome.status == LEARNED:
-        asked = "under a tenth" if outcome.target > Rule.by_heart else "known by heart"
-        return f"LEARNED: {text} ({asked}: {outcome.target:.3g}) in {step} steps, {outcome.seconds:.0f} s in all"
-    far = f"{last / first:.0%} of the first" if first and math.isfinite(last / first) else "not finite"
+        asked = texts.text("overfit.tenth") if outcome.target > Rule.by_heart else texts.text("overfit.by_heart")
+        return texts.text(
+            "overfit.learned", text=text, asked=asked, target=outcome.target, step=step, seconds=outcome.seconds
+        )
+    far = (
+        texts.text("overfit.of_first", share=last / first)
+        if first and math.isfinite(last / first)
+        else texts.text("overfit.not_finite")
+    )
     if outcome.status == FAILED:
-        return f"FAILED: the training broke off after {step} steps; {text}"
-    return (
-        f"NOT LEARNED: {text} ({far}, wanted under {outcome.target / first:.0%}) after {step} of {outcome.limit} steps"
+        return texts.text("overfit.broke_off", step=step, text=text)
+    return texts.text(
+        "overfit.not_learned", text=text, far=far, wanted=outcome.target / first, step=step, limit=outcome.limit
     )
 
 
@@ -76,10 +79,11 @@ def _batch(batch: list[dict]) -> str:
     parts = []
     for name in dict.fromkeys(row["dataset"] for row in batch):
         rows = list(dict.fromkeys(row["row"] for row in batch if row["dataset"] == name))
-        parts.append(f"{name} row{'s' * (len(rows) > 1)} {', '.join(map(str, rows))}")
+        key = "overfit.rows" if len(rows) > 1 else "overfit.row"
+        parts.append(texts.text(key, name=name, rows=", ".join(map(str, rows))))
     lengths = [row["length"] for row in batch]
-    shortest = f"{min(lengths)} to " if min(lengths) < max(lengths) else ""
-    return f"{'; '.join(parts)} ({shortest}{max(lengths)} tokens)"
+    shortest = texts.text("overfit.up_to", low=min(lengths)) if min(lengths) < max(lengths) else ""
+    return texts.text("overfit.batch", rows="; ".join(parts), shortest=shortest, longest=max(lengths))
 
 
 def _again(batch: list[dict]) -> str:
@@ -89,8 +93,6 @@ def _again(batch: list[dict]) -> str:
     return " ".join(f"--row {row}" for row in rows)
 
 
-def _wrapped(label: str, text: str) -> list[str]:
+def _wrapped(label: str, said: str) -> list[str]:
     """Text behind its label; a line that goes on is indented as far."""
-    indent = " " * (len(label) or 2)
-    wrapper = textwrap.TextWrapper(_COLUMNS, label, indent, break_long_words=False, break_on_hyphens=False)
-    return wrapper.wrap(text)
+    return wrapped(said, _COLUMNS, label, " " * (cells(label) or 2))

@@ -3,6 +3,7 @@
 import shlex
 from pathlib import Path
 
+from ... import texts
 from ...errors import ConfigError
 from ..rehearsal.folder import read_marker
 from ..result import ERROR, FAIL, PASS, WARN, Check
@@ -16,23 +17,27 @@ _ACCUMULATION = 16
 
 def no_folder(config: RunConfig, folder: Path | None, step: int) -> Check:
     """There is no smoke run at all."""
-    where = "no smoke run is named" if folder is None else f"there is no folder {folder}"
-    return Check(NAME, FAIL, 0, step, f"{where}: nothing is known of how this config trains", run_it(config))
+    where = (
+        texts.text("smoke.ended.no_folder") if folder is None else texts.text("smoke.ended.not_there", folder=folder)
+    )
+    return Check(NAME, FAIL, 0, step, texts.text("smoke.ended.unknown", where=where), run_it(config))
 
 
 def run_it(config: RunConfig) -> str:
     """The command that makes a smoke run of this config."""
-    return "make one: " + shlex.join(["llamafactory-obs", "preflight", *config.words, "--run-smoke"])
+    return texts.text("smoke.ended.make_one") + shlex.join(
+        ["llamafactory-obs", "preflight", *config.words, "--run-smoke"]
+    )
 
 
 def no_record(config: RunConfig, folder: Path, step: int, error: ConfigError) -> Check:
     """A folder without `obs/`: nothing was trained, or it ended before the first step."""
     marker = read_marker(folder) or {}
     if marker.get("exit_code"):
-        text = f"the smoke run ended before its first step (exit code {marker['exit_code']}): {_last_words(marker)}"
+        text = texts.text("smoke.ended.before_first", code=marker["exit_code"], words=_last_words(marker))
         return Check(NAME, FAIL, 0, step, text, _cure(config, text))
-    fix = f"{run_it(config)}; or train {step} steps with `callbacks: [vram, label_mask, layer_norms]`"
-    return Check(NAME, FAIL, 0, step, f"no record of a run: {error}", fix)
+    fix = texts.text("smoke.ended.or_train", run=run_it(config), step=step)
+    return Check(NAME, FAIL, 0, step, texts.text("smoke.ended.no_record", error=error), fix)
 
 
 def check_ended(run: Evidence) -> Check:
@@ -43,59 +48,59 @@ def check_ended(run: Evidence) -> Check:
         return _judge_memory(run, memory)
     for event in run.events("crash", "interrupted"):
         words = f"{event['kind']}: {event.get('text') or 'no words'}"
-        text = f"the smoke run ended in step {event.get('step')} of {want}: {words}"
+        text = texts.text("smoke.ended.in_step", step=event.get("step"), want=want, words=words)
         where = (event.get("evidence") or {}).get("traceback") or []
-        text += f" (at {where[-1]})" if where else ""
-        repair = "repair what the exception names, then run the smoke again"
+        text += texts.text("smoke.ended.at", place=where[-1]) if where else ""
+        repair = texts.text("smoke.ended.repair")
         fix = run_it(run.config) if event["kind"] == "interrupted" else repair
         return Check(NAME, FAIL, made, want, text, fix)
     if run.marker.get("exit_code"):
-        text = f"the smoke run ended after {made} of {want} steps with exit code {run.marker['exit_code']}: "
+        text = texts.text("smoke.ended.exit", made=made, want=want, code=run.marker["exit_code"])
         text += _last_words(run.marker)
         return Check(NAME, FAIL, made, want, text, _cure(run.config, text))
     if made < want:
-        text = f"only {made} of {want} steps are on record: {_why_fewer(run)}"
+        text = texts.text("smoke.ended.only", made=made, want=want, why=_why_fewer(run))
         return Check(NAME, FAIL, made, want, text, run_it(run.config))
     if not run.record.events:
-        text = f"{made} steps, but whether an exception ended them is not known: events.jsonl is missing or torn"
+        text = texts.text("smoke.ended.torn", made=made)
         return Check(NAME, ERROR, made, want, text, run_it(run.config))
     if made == want and not run.events("end"):  # a longer run may go on
-        text = f"{made} steps, but the record has no end: the run was killed, or is still running"
-        fix = f"wait for its end; if it was killed (out of memory: `dmesg`), {run_it(run.config)}"
+        text = texts.text("smoke.ended.no_end", made=made)
+        fix = texts.text("smoke.ended.wait", run=run_it(run.config))
         return Check(NAME, FAIL, made, want, text, fix)
     retries = run.events("retry")
     if retries:
-        text = f"{made} steps, but the Trainer began again with a smaller batch: {retries[-1].get('text')}"
-        fix = "set per_device_train_batch_size to what fits, auto_find_batch_size: false"
+        text = texts.text("smoke.ended.retried", made=made, said=retries[-1].get("text"))
+        fix = texts.text("smoke.ended.smaller")
         return Check(NAME, WARN, made, want, text, fix)
     absent = sorted(set(range(1, want + 1)) - set(run.record.steps.get("step") or []))
     if run.record.torn or absent:
-        text = f"{made} steps; {run.record.torn} lines of the record are torn"
-        text += f"; not on record: step {', '.join(map(str, absent))}" if absent else ""
+        text = texts.text("smoke.ended.torn_lines", made=made, torn=run.record.torn)
+        text += texts.text("smoke.ended.absent", steps=", ".join(map(str, absent))) if absent else ""
         return Check(NAME, WARN, made, want, text)
-    return Check(NAME, PASS, made, want, f"{made} steps were made and no exception ended them")
+    return Check(NAME, PASS, made, want, texts.text("smoke.ended.fine", made=made))
 
 
 def _why_fewer(run: Evidence) -> str:
     if run.record.torn or not run.last_step:
-        return "its record is torn or was lost"
-    return "its data or max_steps ended it" if run.events("end") else "it is still running, or was killed"
+        return texts.text("smoke.ended.lost")
+    return texts.text("smoke.ended.its_end") if run.events("end") else texts.text("smoke.ended.running")
 
 
 def _cure(config: RunConfig, text: str) -> str:
     """For an end of which only the last words are known."""
     if "out of memory" in text.lower():
         return in_order(remedies(config))
-    return "repair what it names, then run the smoke again"
+    return texts.text("smoke.ended.repair_named")
 
 
 def in_order(cures: list[str]) -> str:
     """Cures as one line."""
-    return "in this order: " + "; ".join(f"{i}. {one}" for i, one in enumerate(cures, 1))
+    return texts.text("smoke.ended.in_order") + "; ".join(f"{i}. {one}" for i, one in enumerate(cures, 1))
 
 
 def _last_words(marker: dict) -> str:
-    words = marker.get("last_words") or ["no last words"]
+    words = marker.get("last_words") or [texts.text("smoke.ended.no_last_words")]
     return str(words[-1] if isinstance(words, list) else words)[:300]
 
 
@@ -108,15 +113,19 @@ def _out_of_memory(run: Evidence) -> dict | None:
 
 def _judge_memory(run: Evidence, event: dict) -> Check:
     evidence = event.get("evidence") or {}
-    text = f"out of memory (OOM) in step {event.get('step')} of {run.step}"
+    text = texts.text("smoke.ended.oom", step=event.get("step"), of=run.step)
     shapes = evidence.get("micro_batches") or []
-    text += " at a batch of " + " + ".join(" x ".join(map(str, shape)) for shape in shapes[:4]) if shapes else ""
+    text += (
+        texts.text("smoke.ended.at_batch") + " + ".join(" x ".join(map(str, shape)) for shape in shapes[:4])
+        if shapes
+        else ""
+    )
     parts = [
         f"{word} {evidence[key]:.2f} GiB"
         for word, key in (
             ("allocated", "system/allocated_gib"),
             ("reserved", "system/reserved_gib"),
-            ("whole card in use", "system/device_used_gib"),
+            (texts.text("smoke.ended.card"), "system/device_used_gib"),
             ("card", "card_gib"),
             ("process", "system/rss_gib"),
         )
@@ -125,7 +134,7 @@ def _judge_memory(run: Evidence, event: dict) -> Check:
     text += f"; {', '.join(parts)}" if parts else ""
     holders = [one for one in evidence.get("processes_on_card") or [] if one.get("used_gib")]
     if holders:
-        text += "; on the card: " + ", ".join(_process(one) for one in holders)
+        text += texts.text("smoke.ended.on_card") + ", ".join(_process(one) for one in holders)
     return Check(NAME, FAIL, run.last_step, run.step, text, in_order(remedies(run.config)))
 
 
@@ -144,18 +153,22 @@ def remedies(config: RunConfig) -> list[str]:
     if batch > 1:
         total = batch * accumulation
         steps = max(_ACCUMULATION, total)
-        same = "the same total batch" if steps == total else f"total batch {steps}, it was {total}"
-        found.append(f"per_device_train_batch_size: 1, gradient_accumulation_steps: {steps} ({same})")
+        same = (
+            texts.text("smoke.ended.same")
+            if steps == total
+            else texts.text("smoke.ended.total", steps=steps, total=total)
+        )
+        found.append(texts.text("smoke.ended.batch", steps=steps, same=same))
     cutoff = _whole(given, "cutoff_len", 2048)
-    found.append(f"cutoff_len: {max(256, cutoff // 2)} (now {cutoff}; the mask gate counts what it cuts)")
+    found.append(texts.text("smoke.ended.cutoff", new=max(256, cutoff // 2), cutoff=cutoff))
     if truth(given.get("disable_gradient_checkpointing")):
-        found.append("disable_gradient_checkpointing: false (about a third more compute)")
+        found.append(texts.text("smoke.ended.checkpointing"))
     kind = str(given.get("finetuning_type", "lora"))
     if kind in ("full", "freeze"):
-        found.append(f"finetuning_type: lora, lora_rank: 8 (now {kind})")
+        found.append(texts.text("smoke.ended.lora", kind=kind))
     if given.get("quantization_bit") is None:
-        found.append("QLoRA: quantization_bit: 4, quantization_method: bnb (with finetuning_type: lora)")
-    found.append("vLLM last: a smaller --gpu-memory-utilization, or stop it (a restart costs ten minutes)")
+        found.append(texts.text("smoke.ended.qlora"))
+    found.append(texts.text("smoke.ended.vllm"))
     return found
 
 

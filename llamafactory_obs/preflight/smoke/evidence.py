@@ -10,6 +10,7 @@ from ...checkpoint.tensors import Values, read_values
 from ...identity.model import find_folder
 from ...probe.complete import Proof, prove
 from ...record import reader
+from ...texts import text
 from ..rehearsal.folder import read_marker
 from ..result import SKIPPED, Check
 from ..run_config import RunConfig
@@ -136,9 +137,9 @@ class Evidence:
     def without_checkpoint(self, name: str) -> Check | None:
         """The answer of a check that needs the checkpoint's weights, where another one has failed for want of them."""
         if not self.checkpoint.is_dir():
-            return Check(name, SKIPPED, None, None, f"there is no {self.checkpoint.name}: see checkpoint_saved")
+            return Check(name, SKIPPED, None, None, text("smoke.evidence.none", name=self.checkpoint.name))
         if not self.proof.complete:
-            return Check(name, SKIPPED, None, None, f"{self.checkpoint.name} is not whole: see checkpoint_complete")
+            return Check(name, SKIPPED, None, None, text("smoke.evidence.not_whole", name=self.checkpoint.name))
         return None
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ...errors import ConfigError
 from ...record.reader import Layers, RunRecord
+from ...texts import text
 from ..result import SKIPPED, Check, as_gate
 from ..run_config import RunConfig
 from .ended import check_ended, no_folder, no_record
@@ -114,7 +115,7 @@ def smoke_gate(
 
 
 def _nothing_but(first: Check) -> list[Check]:
-    return [first, *(Check(name, SKIPPED, None, None, "there is no smoke run to look at") for name in _NAMES.split())]
+    return [first, *(Check(name, SKIPPED, None, None, text("smoke.none")) for name in _NAMES.split())]
 
 
 def _mask_share(run: Evidence) -> float | None:

@@ -3,6 +3,7 @@
 import math
 import statistics
 
+from ... import texts
 from ...checkpoint.files import STATE, Incomplete, read_json
 from ...checkpoint.tensors import changed_tensor
 from ...detect.nonfinite import NonFiniteDetector
@@ -26,7 +27,7 @@ def check_finite(run: Evidence) -> Check:
     name, want = "loss_finite", "finite"
     losses, norms = run.column("train/loss"), run.column("train/grad_norm")
     if not losses:
-        return Check(name, ERROR, None, want, "no loss is on record", "run the smoke again with our callbacks")
+        return Check(name, ERROR, None, want, texts.text("smoke.learning.no_loss"), texts.text("smoke.learning.again"))
     losses, norms = _with_logged(run, losses, "loss"), _with_logged(run, norms, "grad_norm")
     skipped, detector, found = run.column("train/step_skipped"), NonFiniteDetector(), []
     for step in sorted(losses.keys() | norms.keys()):
@@ -37,22 +38,26 @@ def check_finite(run: Evidence) -> Check:
     if dead:
         since = dead[0].evidence["since"]
         first = min(losses.keys() | norms.keys())
-        when = "from the first step on" if since == first else f"after {since - first} finite steps"
-        cure = "flash_attn: sdpa, bf16 instead of fp16, and look at that step's rows"
-        cure = cure if since == first else f"a lower learning_rate or a warm-up; {cure}"
-        return Check(name, FAIL, dead[0].name, want, f"{dead[0].text} It is so {when}", cure)
+        when = (
+            texts.text("smoke.learning.from_first")
+            if since == first
+            else texts.text("smoke.learning.after", steps=since - first)
+        )
+        cure = texts.text("smoke.learning.cure")
+        cure = cure if since == first else texts.text("smoke.learning.lower", cure=cure)
+        return Check(
+            name, FAIL, dead[0].name, want, texts.text("smoke.learning.dead", said=dead[0].text, when=when), cure
+        )
     zero = [step for step, loss in losses.items() if loss == 0.0]
     if zero:
-        text = f"the loss is exactly 0.0 in step {zero[0]}: a NaN that a log hid, or a batch with nothing in the loss"
-        return Check(
-            name, FAIL, 0.0, "finite, not 0", text, "look at the mask gate, then at flash_attn and the data type"
-        )
+        text = texts.text("smoke.learning.zero", step=zero[0])
+        return Check(name, FAIL, 0.0, "finite, not 0", text, texts.text("smoke.learning.mask"))
     low, high = min(losses.values()), max(losses.values())
-    text = f"all {len(losses)} losses are finite, {low:.3g} to {high:.3g}"
+    text = texts.text("smoke.learning.finite", count=len(losses), low=low, high=high)
     if not norms:
-        return Check(name, WARN, want, want, f"{text}; no gradient norm is on record to tell more")
+        return Check(name, WARN, want, want, texts.text("smoke.learning.no_norm", text=text))
     count = int(sum(skipped.values())) or len(found)
-    text += f"; {count} step(s) skipped by fp16's loss scaler, which is normal" if found else ""
+    text += texts.text("smoke.learning.skipped", count=count) if found else ""
     return Check(name, PASS, want, want, text)
 
 
@@ -77,41 +82,47 @@ def check_moves(run: Evidence) -> Check:
     losses = {step: loss for step, loss in run.column("train/loss").items() if math.isfinite(loss)}
     if len(losses) < 3:
         done = run.last_step < run.step or len(run.column("train/loss")) > len(losses)
-        text = f"{len(losses)} finite losses are too few to see a movement"
-        return Check(name, SKIPPED if done else ERROR, None, None, text + (": see the checks before" if done else ""))
+        text = texts.text("smoke.learning.few", count=len(losses))
+        return Check(
+            name, SKIPPED if done else ERROR, None, None, text + (texts.text("smoke.learning.before") if done else "")
+        )
     values = [losses[step] for step in sorted(losses)]
     spread = max(values) - min(values)
     value, want = round(spread, 6), "> 0"
     if spread <= _CONSTANT * max(abs(one) for one in values):
-        text = f"the loss is {values[0]:.6g} in all {len(values)} steps: the same number for different batches"
-        fix = "nothing reaches the loss: check the labels, the data (one row?) and the learning rate"
+        text = texts.text("smoke.learning.same_loss", loss=values[0], steps=len(values))
+        fix = texts.text("smoke.learning.check_labels")
         return Check(name, FAIL, value, want, text, fix)
     third = max(2, len(values) // 3)
     start, end = values[:third], statistics.median(values[-third:])
     if end > _RISE * max(start) and end - max(start) > _RISE_NATS:
-        text = f"the loss runs away: {max(start):.3g} at most in the first {third} steps, {end:.3g} in the last {third}"
+        text = texts.text("smoke.learning.away", start=max(start), third=third, end=end)
         limit = max(_RISE * max(start), max(start) + _RISE_NATS)
         return Check(name, FAIL, round(end, 4), f"<= {limit:.4g}", text, _lower(run))
     rates = run.column("train/lr")
     if rates and not any(rates.values()):
-        text = "the learning rate is 0 in every step: nothing can be learned"
-        return Check(name, FAIL, 0.0, want, text, "learning_rate, lr_scheduler_type, warmup_steps")
+        text = texts.text("smoke.learning.rate_zero")
+        return Check(name, FAIL, 0.0, want, text, texts.text("smoke.learning.check_rate"))
     changed, why = _changed(run)
-    text = (
-        f"the loss goes from {values[0]:.3g} to {values[-1]:.3g}, {min(values):.3g} to {max(values):.3g} over batches"
-    )
+    text = texts.text("smoke.learning.goes", first=values[0], last=values[-1], low=min(values), high=max(values))
     if changed is None:
-        fix = "callbacks: [layer_norms], then run the smoke again"
-        return Check(name, ERROR, None, None, f"{text}; whether a parameter changed is not known: {why}", fix)
+        fix = texts.text("smoke.learning.layer_norms")
+        return Check(name, ERROR, None, None, texts.text("smoke.learning.not_known", text=text, why=why), fix)
     if not changed:
-        fix = "learning_rate, lr_scheduler_type and warmup_steps; for pure_bf16 the rate is too small for bf16's digits"
-        return Check(name, FAIL, 0, want, f"no parameter changed in {len(values)} steps: {why}; {text}", fix)
-    return Check(name, PASS, value, want, f"{text}; {why}")
+        fix = texts.text("smoke.learning.rate_small")
+        return Check(
+            name, FAIL, 0, want, texts.text("smoke.learning.no_change", steps=len(values), why=why, text=text), fix
+        )
+    return Check(name, PASS, value, want, texts.text("smoke.learning.moves", text=text, why=why))
 
 
 def _lower(run: Evidence) -> str:
     rate = max(run.column("train/lr").values(), default=0.0)
-    return f"learning_rate: {rate / 10:.1e} (now {rate:.1e}), or a warm-up" if rate else "a lower learning_rate"
+    return (
+        texts.text("smoke.learning.tenth", new=rate / 10, rate=rate)
+        if rate
+        else texts.text("smoke.learning.lower_rate")
+    )
 
 
 def _changed(run: Evidence) -> tuple[bool | None, str]:
@@ -129,8 +140,12 @@ def _changed(run: Evidence) -> tuple[bool | None, str]:
     ratios += list(run.column("train/update_ratio").values())
     if ratios:
         top = max(ratios)
-        return top > 0, f"an update changes the weights by {top:.2g} of their norm at most"
-    reasons.append("no update ratio is on record" if whole else f"there is no whole {run.checkpoint.name}")
+        return top > 0, texts.text("smoke.learning.update", top=top)
+    reasons.append(
+        texts.text("smoke.learning.no_ratio")
+        if whole
+        else texts.text("smoke.learning.no_whole", name=run.checkpoint.name)
+    )
     return None, "; ".join(reasons)
 
 
@@ -141,16 +156,18 @@ def _by_weights(run: Evidence) -> tuple[bool, str] | None:
         if not values.lora_b or run.continues or start not in (True, None, "gaussian"):
             return None
         if values.lora_b_zero == values.lora_b:
-            return False, f"all {values.lora_b} lora_B of {run.checkpoint.name} are still zero"
-        return True, f"{values.lora_b - values.lora_b_zero} of {values.lora_b} lora_B are no longer zero"
+            return False, texts.text("smoke.learning.lora_zero", count=values.lora_b, name=run.checkpoint.name)
+        return True, texts.text(
+            "smoke.learning.lora_moved", moved=values.lora_b - values.lora_b_zero, count=values.lora_b
+        )
     folder = run.base_folder
     scratch = truth(run.config.given.get("train_from_scratch"))
     if run.proof.kind != "full" or folder is None or run.base.adapters or scratch:
         return None
     changed = changed_tensor(run.checkpoint, run.proof.weights, folder)
     if changed is None:
-        return False, f"{run.checkpoint.name} holds the base model's weights, to the bit"
-    return True, f"the weights are no longer those of the base model ({changed})"
+        return False, texts.text("smoke.learning.base_weights", name=run.checkpoint.name)
+    return True, texts.text("smoke.learning.changed", changed=changed)
 
 
 def check_gradients(run: Evidence) -> Check:
@@ -162,39 +179,35 @@ def check_gradients(run: Evidence) -> Check:
     name = "gradients"
     trainable, total = (run.identity("model", "parameters", key) for key in ("trainable", "total"))
     if trainable == 0:
-        text = "no parameter is trainable"
-        return Check(name, FAIL, 0, "> 0", text, "check finetuning_type, lora_target and freeze_trainable_layers")
+        text = texts.text("smoke.learning.nothing")
+        return Check(name, FAIL, 0, "> 0", text, texts.text("smoke.learning.check_type"))
     if trainable is None:
-        text = "how many parameters are trainable is not on record (run.json, model.parameters)"
-        return Check(name, ERROR, None, "> 0", text, "run the smoke again with our callbacks")
-    share = f"{trainable} of {total} parameters are trainable"
+        text = texts.text("smoke.learning.not_recorded")
+        return Check(name, ERROR, None, "> 0", text, texts.text("smoke.learning.again"))
+    share = texts.text("smoke.learning.share", trainable=trainable, total=total)
     norms = [norm for norm in run.column("train/grad_norm").values() if math.isfinite(norm)]
     if not norms:
-        text = f"{share}; no finite gradient norm is on record"
-        return Check(name, ERROR, trainable, "> 0", text, "see loss_finite, and use our callbacks")
+        text = texts.text("smoke.learning.no_norms", share=share)
+        return Check(name, ERROR, trainable, "> 0", text, texts.text("smoke.learning.see_loss"))
     if max(norms) < _NO_GRADIENT:
-        text = (
-            f"{share}, but the gradient norm is {max(norms):.2g} at most: the graph is cut, or nothing is in the loss"
-        )
-        return Check(
-            name, FAIL, max(norms), f">= {_NO_GRADIENT:g}", text, "check the labels (mask gate) and use_reentrant_gc"
-        )
+        text = texts.text("smoke.learning.cut", share=share, norm=max(norms))
+        return Check(name, FAIL, max(norms), f">= {_NO_GRADIENT:g}", text, texts.text("smoke.learning.check_graph"))
     layers = run.record.layers
     if not any(row.get("grad_norm") for row in layers.rows):
-        text = f"{share}, gradient norm {min(norms):.3g} to {max(norms):.3g}; not on record layer by layer"
+        text = texts.text("smoke.learning.norms", share=share, low=min(norms), high=max(norms))
         return Check(name, WARN, trainable, "> 0", text, "callbacks: [layer_norms]")
     views = {"grad_norm": layers.names, "module_grad_norm": layers.modules}
     without = [name for measure, names in views.items() for name in _without(layers, measure, names)]
     other = [one for one in without if any(word in one for word in _OTHER_INPUT)]
     grave = [one for one in without if one not in other]
     if grave:
-        text = f"{share}, but no gradient ever reached {len(grave)} of their groups: {', '.join(grave[:6])}"
+        text = texts.text("smoke.learning.no_gradient", share=share, count=len(grave), names=", ".join(grave[:6]))
         text += ", ..." if len(grave) > 6 else ""
-        fix = "a detached graph, a frozen or unused module, or a learning rate of 0 (lora_A then stays at zero)"
+        fix = texts.text("smoke.learning.detached")
         return Check(name, FAIL, len(grave), 0, text, fix)
-    text = f"{share}; a gradient reached all {len(layers.names)} groups by layer, all {len(layers.modules)} by module"
+    text = texts.text("smoke.learning.all_groups", share=share, groups=len(layers.names), modules=len(layers.modules))
     if other:
-        text = f"{share}; no gradient reached {', '.join(other[:4])}: no such input in {run.last_step} steps?"
+        text = texts.text("smoke.learning.no_input", share=share, names=", ".join(other[:4]), steps=run.last_step)
         return Check(name, WARN, trainable, "> 0", text)
     return Check(name, PASS, trainable, "> 0", text)
 

@@ -3,13 +3,12 @@
 import re
 from pathlib import Path
 
+from ... import texts
 from ...checkpoint.files import ADAPTER_CONFIG, Incomplete, read_json
 from ...checkpoint.loading import Loaded, try_to_load
 from ...checkpoint.tensors import Values, zero_in
 from ..result import ERROR, FAIL, PASS, WARN, Check
 from .evidence import Evidence, truth
-
-_AGAIN = "run the smoke again"
 
 
 def check_loads(run: Evidence, device: str) -> Check:
@@ -21,7 +20,14 @@ def check_loads(run: Evidence, device: str) -> Check:
     try:
         broken = _judge_values(run)
     except Incomplete as reason:
-        return Check(name, FAIL, str(reason), want, f"{run.checkpoint.name}: {reason}", _AGAIN)
+        return Check(
+            name,
+            FAIL,
+            str(reason),
+            want,
+            texts.text("smoke.loads.reason", name=run.checkpoint.name, reason=reason),
+            _again(),
+        )
     return broken or _judge_loaded(run, try_to_load(run.checkpoint, run.proof.kind, run.base, device))
 
 
@@ -35,23 +41,30 @@ def _judge_values(run: Evidence) -> Check | None:
     if values.nonfinite:
         file, bad = next(iter(values.nonfinite.items()))
         count = sum(map(len, values.nonfinite.values()))
-        text = f"{count} of {len(values.names)} tensors hold NaN or infinity, e.g. {bad[0]} in {file}"
-        return Check(name, FAIL, count, want, text, "see loss_finite: a lower learning_rate, bf16 instead of fp16")
+        text = texts.text("smoke.loads.nan", count=count, of=len(values.names), tensor=bad[0], file=file)
+        return Check(name, FAIL, count, want, text, texts.text("smoke.loads.see_finite"))
     wiped = _wiped(run, values)
     if wiped:
         file, lost = next((file, one) for file, names in values.zero.items() for one in names if one in wiped)
-        text = f"{len(wiped)} of {values.matrices} weight matrices hold nothing but zeros, e.g. {lost} in {file}"
-        fix = f"the save was cut off, or the disk lost it: {_AGAIN}"
+        text = texts.text("smoke.loads.zeros", count=len(wiped), of=values.matrices, tensor=lost, file=file)
+        fix = texts.text("smoke.loads.cut_off", again=_again())
         return Check(name, FAIL, len(wiped), want, text, fix)
     other = _other_base(run)
     if other:
-        text = (
-            f"{run.checkpoint.name} is of another base model: its {ADAPTER_CONFIG} names {other}, not {run.base.name}"
+        text = texts.text(
+            "smoke.loads.other_base", name=run.checkpoint.name, config=ADAPTER_CONFIG, other=other, base=run.base.name
         )
-        return Check(name, FAIL, other, run.base.name, text, f"{_AGAIN} with this model_name_or_path")
+        return Check(
+            name,
+            FAIL,
+            other,
+            run.base.name,
+            text,
+            texts.text("smoke.loads.this_model", again=_again()),
+        )
     if values.lora_b and values.lora_b_zero == values.lora_b:
-        text = f"the adapter changes nothing: all {values.lora_b} lora_B in {run.proof.weights[0]} are zero"
-        return Check(name, FAIL, "changes nothing", want, text, "see loss_moves: learning rate, gradients")
+        text = texts.text("smoke.loads.nothing", count=values.lora_b, file=run.proof.weights[0])
+        return Check(name, FAIL, "changes nothing", want, text, texts.text("smoke.loads.see_moves"))
     return None
 
 
@@ -93,33 +106,51 @@ def _plain_names(model: str) -> set[str]:
 def _judge_loaded(run: Evidence, loaded: Loaded) -> Check:
     name, want, files = "checkpoint_loads", "finite logits", ", ".join(run.proof.weights[:2])
     if not loaded.loaded and loaded.stage in ("base", "process"):
-        text = f"could not be tried: {loaded.why}"
-        return Check(name, ERROR, None, want, text, "try it on the machine that trains, or free memory there")
+        text = texts.text("smoke.loads.not_tried", why=loaded.why)
+        return Check(name, ERROR, None, want, text, texts.text("smoke.loads.elsewhere"))
     if not loaded.loaded:
-        fix = "the save is broken, or of another base model"
+        fix = texts.text("smoke.loads.broken")
         value = "does not compute" if loaded.stage == "forward" else "does not load"
-        return Check(name, FAIL, value, want, f"{run.checkpoint.name} ({files}): {loaded.why}", fix)
-    if loaded.missing_count:
-        text = f"{run.checkpoint.name} ({files}) lacks {loaded.missing_count} of the model's weights, e.g."
-        text += f" {', '.join(loaded.missing[:3])}: they would be filled with random numbers"
-        text += f"; {loaded.unexpected_count} of its own have no place" if loaded.unexpected_count else ""
-        return Check(name, FAIL, loaded.missing_count, want, text, "the save is broken, or of another base model")
-    if loaded.unexpected_count and run.proof.kind == "adapter":
-        text = (
-            f"{run.checkpoint.name} ({files}) is of another base model: {loaded.unexpected_count} of its tensors have"
+        return Check(
+            name,
+            FAIL,
+            value,
+            want,
+            texts.text("smoke.loads.why", name=run.checkpoint.name, files=files, why=loaded.why),
+            fix,
         )
-        text += f" no place in {run.base.name}, e.g. {loaded.unexpected[0]}"
-        return Check(name, FAIL, loaded.unexpected_count, want, text, "model_name_or_path of the smoke run")
+    if loaded.missing_count:
+        text = texts.text("smoke.loads.lacks", name=run.checkpoint.name, files=files, count=loaded.missing_count)
+        text += texts.text("smoke.loads.random", names=", ".join(loaded.missing[:3]))
+        text += texts.text("smoke.loads.no_place", count=loaded.unexpected_count) if loaded.unexpected_count else ""
+        return Check(name, FAIL, loaded.missing_count, want, text, texts.text("smoke.loads.broken"))
+    if loaded.unexpected_count and run.proof.kind == "adapter":
+        text = texts.text(
+            "smoke.loads.other_model", name=run.checkpoint.name, files=files, count=loaded.unexpected_count
+        )
+        text += texts.text("smoke.loads.not_in", base=run.base.name, tensor=loaded.unexpected[0])
+        return Check(name, FAIL, loaded.unexpected_count, want, text, texts.text("smoke.loads.path"))
     if loaded.nonfinite:
-        text = f"{loaded.nonfinite} of {loaded.logits} logits are NaN or infinite, though all weights are finite"
-        return Check(name, FAIL, loaded.nonfinite, want, text, "check flash_attn and the data type (bf16 for fp16)")
+        text = texts.text("smoke.loads.logits", bad=loaded.nonfinite, logits=loaded.logits)
+        return Check(name, FAIL, loaded.nonfinite, want, text, texts.text("smoke.loads.check_attention"))
     if loaded.spread == 0:
-        text = f"all {loaded.logits} logits of {run.checkpoint.name} ({files}) are one number: the model says nothing"
-        return Check(name, FAIL, "one number", want, text, f"its weights were lost: {_AGAIN}")
-    text = f"{run.checkpoint.name} loads and computes on {loaded.device} in {loaded.seconds:.0f} s: all"
-    text += f" {loaded.logits} logits are finite"
-    text += "".join(f"; {note}" for note in loaded.notes)
+        text = texts.text("smoke.loads.one_number", logits=loaded.logits, name=run.checkpoint.name, files=files)
+        return Check(
+            name,
+            FAIL,
+            "one number",
+            want,
+            text,
+            texts.text("smoke.loads.weights_lost", again=_again()),
+        )
+    text = texts.text("smoke.loads.computes", name=run.checkpoint.name, device=loaded.device, seconds=loaded.seconds)
+    text += texts.text("smoke.loads.all_finite", logits=loaded.logits)
+    text += "".join(texts.text("smoke.loads.note", note=note) for note in loaded.notes)
     if loaded.unexpected_count:
-        text += f"; {loaded.unexpected_count} of its weights have no place in the model, e.g. {loaded.unexpected[0]}"
+        text += texts.text("smoke.loads.unexpected", count=loaded.unexpected_count, tensor=loaded.unexpected[0])
         return Check(name, WARN, want, want, text)
     return Check(name, PASS, want, want, text)
+
+
+def _again() -> str:
+    return texts.text("smoke.again")

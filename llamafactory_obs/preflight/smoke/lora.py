@@ -2,6 +2,7 @@
 
 import re
 
+from ... import texts
 from ...checkpoint.base_model import skeleton
 from ...checkpoint.files import Incomplete, read_json
 from ...errors import ConfigError
@@ -18,28 +19,28 @@ def check_target(run: Evidence) -> Check:
     """Each name in `lora_target` has tensors in the adapter, in every layer where the base model has that module."""
     kind = run.finetuning_type
     if kind not in ("lora", "oft"):
-        return Check(NAME, SKIPPED, None, None, f"finetuning_type {kind}: there is no adapter")
+        return Check(NAME, SKIPPED, None, None, texts.text("smoke.lora.none", kind=kind))
     try:
         wanted, nowhere = _wanted(run)
     except ConfigError as error:
-        return Check(NAME, ERROR, None, None, str(error), "check model_name_or_path, trust_remote_code and lora_target")
+        return Check(NAME, ERROR, None, None, str(error), texts.text("smoke.lora.check"))
     if nowhere:
-        text = f"the base model has no module {', '.join(sorted(nowhere))}: "
-        text += "peft leaves such a name out without a word" if wanted else "LoRA would be attached to nothing"
-        return Check(NAME, FAIL, 0, len(wanted), text, "lora_target: all, or names that the model has")
+        text = texts.text("smoke.lora.no_module", names=", ".join(sorted(nowhere)))
+        text += texts.text("smoke.lora.leaves_out") if wanted else texts.text("smoke.lora.to_nothing")
+        return Check(NAME, FAIL, 0, len(wanted), text, texts.text("smoke.lora.target"))
     missing_evidence = run.without_checkpoint(NAME)
     if missing_evidence is not None:
         return missing_evidence
     if run.proof.kind != "adapter":
-        text = f"{run.checkpoint.name} holds a whole model, not an adapter: finetuning_type {kind} did not take effect"
-        return Check(NAME, FAIL, 0, len(wanted), text, "check finetuning_type of the smoke run")
+        text = texts.text("smoke.lora.whole_model", name=run.checkpoint.name, kind=kind)
+        return Check(NAME, FAIL, 0, len(wanted), text, texts.text("smoke.lora.check_type"))
     try:
         found = {m[1] for name in run.values.names if (m := _MODULE.match(name))}
     except Incomplete as error:
         return Check(NAME, ERROR, None, len(wanted), str(error))
     if not found:
-        text = f"LoRA is attached to nothing: {run.proof.weights[0]} holds none of its tensors"
-        return Check(NAME, FAIL, 0, len(wanted), text, "check lora_target and how the adapter was saved")
+        text = texts.text("smoke.lora.attached_to_nothing", file=run.proof.weights[0])
+        return Check(NAME, FAIL, 0, len(wanted), text, texts.text("smoke.lora.check_saved"))
     return _judge(found, wanted)
 
 
@@ -48,15 +49,20 @@ def _judge(found: set[str], wanted: set[str]) -> Check:
     lacking, extra = wanted - found, found - wanted
     kinds = _by_kind(wanted)
     if lacking:
-        said = [f"{kind} in {count} of {kinds[kind]} layers" for kind, count in _by_kind(lacking).items()]
-        text = f"LoRA is not attached to {', '.join(said)}: {len(found & wanted)} of {len(wanted)} modules have it"
-        return Check(NAME, FAIL, len(found & wanted), len(wanted), text, "run the smoke with this lora_target")
+        said = [
+            texts.text("smoke.lora.in_layers", kind=kind, count=count, of=kinds[kind])
+            for kind, count in _by_kind(lacking).items()
+        ]
+        text = texts.text(
+            "smoke.lora.not_attached", names=", ".join(said), found=len(found & wanted), wanted=len(wanted)
+        )
+        return Check(NAME, FAIL, len(found & wanted), len(wanted), text, texts.text("smoke.lora.with_target"))
     if extra:
         said = ", ".join(_by_kind(extra))
-        text = f"LoRA is attached to {len(extra)} modules that lora_target does not name: {said}"
-        return Check(NAME, FAIL, len(found), len(wanted), text, "run the smoke with this lora_target")
+        text = texts.text("smoke.lora.extra", count=len(extra), said=said)
+        return Check(NAME, FAIL, len(found), len(wanted), text, texts.text("smoke.lora.with_target"))
     each = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
-    return Check(NAME, PASS, len(found), len(wanted), f"LoRA is attached to all {len(wanted)} modules ({each})")
+    return Check(NAME, PASS, len(found), len(wanted), texts.text("smoke.lora.all", count=len(wanted), each=each))
 
 
 def _by_kind(modules: set[str]) -> dict[str, int]:
@@ -114,5 +120,5 @@ def _targets_of(run: Evidence) -> list[str]:
     except (Incomplete, AttributeError):
         found = None
     if not isinstance(found, list):
-        raise ConfigError("adapter_config.json of the continued adapter names no target_modules")
+        raise ConfigError(texts.text("smoke.lora.continued"))
     return found

@@ -1,5 +1,6 @@
 """The peak of the card's memory, and whether the longest rows were in it."""
 
+from ... import texts
 from ..result import ERROR, FAIL, PASS, SKIPPED, WARN, Check
 from .ended import in_order, remedies
 from .evidence import Evidence, truth
@@ -19,25 +20,25 @@ def check_peak(run: Evidence, limit_gib: float, margin_gib: float, estimate_gib:
     peaks = run.finite("system/peak_reserved_gib")
     if not peaks:
         if run.on_cpu:
-            return Check(name, SKIPPED, None, want, "trained on a CPU: no GPU memory was seen")
-        text = "the GPU's memory is not on record: the `vram` callback was not on"
-        return Check(name, ERROR, None, want, text, "callbacks: [vram], then run the smoke again")
+            return Check(name, SKIPPED, None, want, texts.text("smoke.memory.cpu"))
+        text = texts.text("smoke.memory.not_recorded")
+        return Check(name, ERROR, None, want, text, texts.text("smoke.memory.vram"))
     used, reserved = run.finite("system/device_used_gib"), run.finite("system/reserved_gib")
     beside = [used[step] - reserved[step] for step in used if step in reserved]
     others = max(0.0, *beside) if beside else None
     own = max(peaks.values())
     value = round(own + (others or 0.0), 3)
-    text = f"{value:.2f} GiB at the peak of {limit_gib:g}: {own:.2f} reserved by torch"
-    text += f", {others:.2f} by others on the card (vLLM, CUDA)" if others is not None else ""
+    text = texts.text("smoke.memory.peak", value=value, limit_gib=limit_gib, own=own)
+    text += texts.text("smoke.memory.others", others=others) if others is not None else ""
     text += _made_by(run, peaks)
-    text += f"; the estimate was {estimate_gib:.2f}" if estimate_gib is not None else ""
+    text += texts.text("smoke.memory.estimate", estimate_gib=estimate_gib) if estimate_gib is not None else ""
     if value > allowed:
         fix = _cure(run, value - allowed, others or 0.0)
-        text += f"; {margin_gib:g} GiB must stay free, {limit_gib - value:.2f} are"
+        text += texts.text("smoke.memory.must", margin=margin_gib, free=limit_gib - value)
         return Check(name, FAIL, value, want, text, fix)
-    text += f"; {limit_gib - value:.2f} GiB stay free"
+    text += texts.text("smoke.memory.free", free=limit_gib - value)
     if others is None:
-        return Check(name, WARN, value, want, text + "; what others hold on the card was not seen (no NVML)")
+        return Check(name, WARN, value, want, text + texts.text("smoke.memory.not_seen"))
     return Check(name, PASS, value, want, text)
 
 
@@ -48,10 +49,12 @@ def _made_by(run: Evidence, peaks: dict[int, float]) -> str:
         evidence = events[-1].get("evidence") or {}
         shapes = " + ".join(" x ".join(map(str, one)) for one in (evidence.get("micro_batches") or [])[:4])
         if shapes:
-            return f"; made in step {events[-1].get('step')} by a batch of {shapes}"
+            return texts.text("smoke.memory.made", step=events[-1].get("step"), shapes=shapes)
     top = max(peaks, key=lambda step: (peaks[step], -step))
     longest = run.column("data/max_length").get(top)
-    return f"; reached in step {top}" + (f", longest row {longest:g} tokens" if longest else "")
+    return texts.text("smoke.memory.reached", top=top) + (
+        texts.text("smoke.memory.longest", longest=longest) if longest else ""
+    )
 
 
 def _cure(run: Evidence, over: float, others: float) -> str:
@@ -73,7 +76,7 @@ def check_longest(run: Evidence, longest_tokens: int | None) -> Check:
     packed = truth(packing) if packing is not None else str(run.config.given.get("stage", "sft")) == "pt"
     if packed or truth(run.config.given.get("neat_packing")):
         cutoff = run.config.given.get("cutoff_len", 2048)
-        return Check(name, PASS, cutoff, cutoff, f"packing: every row is {cutoff} tokens long, none is longer")
+        return Check(name, PASS, cutoff, cutoff, texts.text("smoke.memory.packing", cutoff=cutoff))
     lengths = run.column("data/max_length")
     if lengths:
         seen = int(max(lengths.values()))
@@ -82,21 +85,19 @@ def check_longest(run: Evidence, longest_tokens: int | None) -> Check:
         padded = [(one.get("evidence") or {}).get("longest_sequence") for one in events]
         padded = [one for one in padded if isinstance(one, int)]
         if not padded:
-            text = "how long the smoke run's rows were is not on record: the `label_mask` callback was not on"
-            return Check(name, ERROR, None, longest_tokens, text, "callbacks: [label_mask], then run the smoke again")
+            text = texts.text("smoke.memory.lengths")
+            return Check(name, ERROR, None, longest_tokens, text, texts.text("smoke.memory.label_mask"))
         seen = max(padded) - _PADDED_TO + 1  # at least
-    source = "of the data"
+    source = texts.text("smoke.memory.of_data")
     chosen = run.marker.get("longest")
     chosen = chosen.get("length") if isinstance(chosen, dict) else None
     if longest_tokens is None and isinstance(chosen, int):
-        longest_tokens, source = chosen, "of the data as --run-smoke read it"
+        longest_tokens, source = chosen, texts.text("smoke.memory.as_read")
     if longest_tokens is None:
-        text = (
-            f"the longest row seen has {seen} tokens; the longest of the data is not known: the mask gate was not run"
-        )
-        return Check(name, ERROR, seen, None, text, "run all gates, or `llamafactory-obs mask`")
+        text = texts.text("smoke.memory.seen", seen=seen)
+        return Check(name, ERROR, seen, None, text, texts.text("smoke.memory.run_all"))
     if seen >= longest_tokens:
-        text = f"the longest row {source}, {longest_tokens} tokens, was seen"
+        text = texts.text("smoke.memory.longest_seen", source=source, longest_tokens=longest_tokens)
         return Check(name, PASS, seen, longest_tokens, text)
-    text = f"the longest row seen has {seen} tokens, the longest {source} {longest_tokens}: the peak is a lucky one"
-    return Check(name, FAIL, seen, longest_tokens, text, "preflight --run-smoke puts the longest rows first")
+    text = texts.text("smoke.memory.lucky", seen=seen, source=source, longest_tokens=longest_tokens)
+    return Check(name, FAIL, seen, longest_tokens, text, texts.text("smoke.memory.run_smoke"))

@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+from ... import texts
 from ..result import ERROR, FAIL, PASS, WARN, Check
 from .ended import run_it
 from .evidence import Evidence, truth
@@ -57,19 +58,19 @@ def check_same_config(run: Evidence, defaults: dict | None = None) -> Check:
         recorded = _undone(recorded, run.marker.get("changed"))
     else:
         recorded = _resolved(run, run.config.given)
-        note = " (the config as written is not on record: compared with what LlamaFactory made of it)"
+        note = texts.text("smoke.same.as_made")
     if not recorded:
-        text = "the smoke run's own config is not on record (run.json): whose run it is cannot be told"
+        text = texts.text("smoke.same.not_recorded")
         return Check(NAME, ERROR, None, 0, text, run_it(run.config))
     differs = differences(recorded, run.config.given, llamafactory_defaults() if defaults is None else defaults)
     grave = {key: pair for key, pair in differs.items() if key not in _OPTIMISATION}
     if grave:
-        text = f"the smoke run was of another config, it proves nothing for this one: {_said(grave)}{note}"
+        text = texts.text("smoke.same.another", said=_said(grave), note=note)
         return Check(NAME, FAIL, len(grave), 0, text, run_it(run.config))
     if differs:
-        text = f"only how fast it learns differs: {_said(differs)}; that the loss stays calm was seen with the other"
+        text = texts.text("smoke.same.only_speed", said=_said(differs))
         return Check(NAME, WARN, len(differs), 0, text + note, run_it(run.config))
-    return Check(NAME, PASS, 0, 0, f"the smoke run was of this config: model, data, batch, adapter, precision{note}")
+    return Check(NAME, PASS, 0, 0, texts.text("smoke.same.same", note=note))
 
 
 def differences(recorded: dict, now: dict, defaults: dict) -> dict[str, tuple[object, object]]:
@@ -165,8 +166,13 @@ def _resolved(run: Evidence, now: dict) -> dict:
 
 
 def _said(differs: dict[str, tuple[object, object]], most: int = 6) -> str:
-    words = [f"{key}: {_short(there)} there, {_short(here)} here" for key, (there, here) in differs.items()]
-    return "; ".join(words[:most]) + (f"; and {len(words) - most} more" if len(words) > most else "")
+    words = [
+        texts.text("smoke.same.there_here", key=key, there=_short(there), here=_short(here))
+        for key, (there, here) in differs.items()
+    ]
+    return "; ".join(words[:most]) + (
+        texts.text("smoke.same.more", count=len(words) - most) if len(words) > most else ""
+    )
 
 
 def _short(value: object) -> str:

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
+from ...texts import text
 from .joined import Joined, Timed
 from .layers import Layer, Steps
 
@@ -117,18 +118,18 @@ def starts_to_pay(found: dict, block: list[Timed], workers: int) -> bool:
 
 def _why(advice: Advice, model_s: float) -> str:
     if advice.needed is None:
-        return "the data gives no batch without workers, so the time to load is not known"
-    load = f"loading takes {_ms(advice.load_s)} a step, the model {_ms(model_s)}"
+        return text("speed.advice.no_batch")
+    load = text("speed.advice.load", load=_ms(advice.load_s), model=_ms(model_s))
     if advice.recommended != advice.current:
-        return f"{load}; measured with {advice.recommended}: {advice.gain:.0%} less time"
+        return text("speed.advice.gain", load=load, workers=advice.recommended, gain=advice.gain)
     if advice.needed > advice.most:
-        return f"{load}: hiding it takes {advice.needed} workers, here is room for {advice.most}; none tried pays"
+        return text("speed.advice.needed", load=load, needed=advice.needed, most=advice.most)
     others = [str(one.workers) for one in advice.tried[1:]]
     if others:
-        return f"{load}; measured with {' and '.join(others)}: no gain above {WORTH:.0%}"
+        return text("speed.advice.no_gain", load=load, tried=" and ".join(others), worth=WORTH)
     if not advice.needed:
-        return f"{load}: nothing to hide"
-    return f"{load}: {advice.current} are what hides it"
+        return text("speed.advice.nothing", load=load)
+    return text("speed.advice.hides", load=load, workers=advice.current)
 
 
 def _ms(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from ...plugin.registry import OWN, known_names, resolve
+from ...texts import text
 from ..rehearsal.derive import GONE, Derived, name_of
 from ..run_config import RunConfig
 
@@ -91,7 +92,7 @@ def _trackers(config: RunConfig) -> tuple[str | list[str], list[str]]:
     remote = [name for name in wanted if name not in (*_LOCAL, "none", "")]
     if config.given.get("use_swanlab"):
         remote.append("swanlab")
-    limits = [f"{', '.join(dict.fromkeys(remote))}: not connected to, so its cost is not measured"] if remote else []
+    limits = [text("speed.derived.remote", names=", ".join(dict.fromkeys(remote)))] if remote else []
     return local or "none", limits
 
 
@@ -105,5 +106,5 @@ def _takes_part(name: str, every: bool) -> bool:
 
 def _why_not(name: str) -> str:
     if name in _NOT_HERE:
-        return f"callback {name} is left out: it would start or end something"
-    return f"callback {name} is left out: not ours, it may write elsewhere; --callbacks lets it take part"
+        return text("speed.derived.left_out", name=name)
+    return text("speed.derived.not_ours", name=name)

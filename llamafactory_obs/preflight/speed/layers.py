@@ -4,6 +4,7 @@ import math
 import statistics
 from dataclasses import dataclass
 
+from ...texts import text
 from .joined import Joined, Timed
 
 #: a mean counts as seen when it is so many of its standard errors away from 0
@@ -60,16 +61,20 @@ class Steps:
     def model(self) -> Layer:
         """Forward, backward, update and the Trainer itself."""
         values = [step.whole for step in self.ready]
-        return Layer("model", self.model_s, _quartiles(values), None, f"{len(values)} steps on ready batches")
+        return Layer("model", self.model_s, _quartiles(values), None, text("speed.layers.ready", count=len(values)))
 
     def loader(self, block: list[Timed], workers: int) -> Layer:
         """The wait for data, and what the model loses while worker processes run beside it."""
         waits = [step.wait - self._ready_wait for step in block]
         mean, error = _mean(waits)
         slower = self._slower(block) if workers else 0.0
-        detail = f"{len(block)} steps with {workers} workers" if workers != 1 else f"{len(block)} steps with 1 worker"
+        detail = (
+            text("speed.layers.many", count=len(block), workers=workers)
+            if workers != 1
+            else text("speed.layers.one", count=len(block))
+        )
         if slower:
-            detail += f"; {slower / self.model_s:.1%} of the model's time because the processes share the cores"
+            detail += text("speed.layers.shared", share=slower / self.model_s)
         hidden = mean < _SURE * error
         total = max(mean, 0.0) + slower
         return Layer("loader", total, _quartiles(waits), total + _SURE * error if hidden else None, detail)
@@ -92,7 +97,9 @@ class Steps:
             return None
         values = [step.callbacks * sum(named.values()) / total for step in self.ready]
         dearest = max(named, key=named.get)
-        return Layer("callbacks", statistics.fmean(values), _quartiles(values), None, f"most by {dearest}")
+        return Layer(
+            "callbacks", statistics.fmean(values), _quartiles(values), None, text("speed.layers.most", dearest=dearest)
+        )
 
     def logging(self, every: int) -> Layer | None:
         """What a log adds to the Trainer's own time, spread over `every` steps."""
@@ -105,7 +112,9 @@ class Steps:
         hidden = mean < _SURE * error
         at_most = (max(mean, 0.0) + _SURE * error) / every if hidden else None
         spread = tuple((quartile - without) / every for quartile in _quartiles(logged))
-        return Layer("logging", max(mean, 0.0) / every, spread, at_most, f"{_short(max(mean, 0.0))} each")
+        return Layer(
+            "logging", max(mean, 0.0) / every, spread, at_most, text("speed.layers.each", time=_short(max(mean, 0.0)))
+        )
 
     def _scaled(self, seconds: float, block: list[Timed]) -> float:
         """Seconds for the mean step of the loader's block; the ready batches may be a part of it."""

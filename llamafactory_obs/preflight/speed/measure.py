@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ...errors import ConfigError
 from ...record.reader import load_record
+from ...texts import text
 from ..ahead.disk import existing
 from ..ahead.effective import Effective
 from ..rehearsal import child
@@ -74,10 +75,10 @@ def measure_speed(config: RunConfig, wish: Wish, say: Callable[[str], None]) -> 
             with tempfile.TemporaryDirectory(prefix=".llamafactory-obs-speed-", dir=place or name) as out:
                 derived, names, limits = derive(config, Path(out), options, wish.callbacks)
                 if place is None and wish.save:
-                    limits.append("output_dir's folder cannot be written: saving is measured on the temporary disk")
+                    limits.append(text("speed.measure.elsewhere"))
                 write_config(derived, folder / "speed.yaml", "measures the speed of a run; made from its config")
                 env = _environment(folder, config.given, derived.given)
-                say("baseline-speed: the model is being loaded, a part of the data read")
+                say(text("speed.measure.loading"))
                 ended = child.train(folder / "speed.yaml", Path(out), folder / "log", env, _progress(say))
                 try:
                     found = json.loads((Path(out) / _RESULT).read_text(encoding="utf-8"))
@@ -138,7 +139,7 @@ def _progress(say: Callable[[str], None]) -> Callable[[dict], None]:
         nonlocal said
         if time.monotonic() - said >= _PROGRESS_S:
             said = time.monotonic()
-            say(f"baseline-speed: {row['step']} steps made")
+            say(text("speed.measure.steps", step=row["step"]))
 
     return on_step
 
@@ -188,22 +189,26 @@ def _evaluation(joined: Joined, found: dict, counts: Counts, limits: list[str]):
     measured, whole = found["evaluation"]["rows"], _sequences(found, evaluation=True)
     seconds = rows[-1]["time/eval_s"]
     if whole is None:
-        limits.append(f"evaluation: the set is a stream; of it at most {measured} rows were taken, and count as all")
+        limits.append(text("speed.measure.stream", measured=measured))
     each = seconds * max(whole or measured, measured) / max(measured, 1)
-    part = f"{measured} of {whole} rows measured" if whole and whole > measured else f"{whole or measured} rows"
-    detail = f"{counts.evaluations} x {each:.3g} s ({part if whole else 'a stream'})"
+    part = (
+        text("speed.measure.part", measured=measured, whole=whole)
+        if whole and whole > measured
+        else text("speed.measure.rows", rows=whole or measured)
+    )
+    detail = text("speed.measure.evaluations", count=counts.evaluations, each=each, part=part if whole else "a stream")
     return occasional("evaluation", each, counts.evaluations, counts.steps, detail)
 
 
 def _saving(joined: Joined, found: dict, counts: Counts, limits: list[str]):
     rows, save = joined.after("save"), found.get("save") or {}
     if save and save["bytes"] is None:
-        room = f"{save['free_bytes'] / 2**30:.1f} GiB free, about {save['estimated_bytes'] / 2**30:.1f} needed"
-        limits.append(f"saving is not measured: {room}")
+        room = text("speed.measure.room", free=save["free_bytes"] / 2**30, needed=save["estimated_bytes"] / 2**30)
+        limits.append(text("speed.measure.no_save", room=room))
     if not rows or not counts.saves:
         return None
     seconds = rows[-1]["time/checkpoint_s"]
-    detail = f"{counts.saves} x {seconds:.3g} s, {_size(save['bytes'])} each"
+    detail = text("speed.measure.saves", count=counts.saves, seconds=seconds, size=_size(save["bytes"]))
     return occasional("saving", seconds, counts.saves, counts.steps, detail)
 
 
@@ -244,17 +249,17 @@ def _whole_run(report: Report, loaded: list[Timed], counts: Counts, found: dict,
 
 def _add_limits(config: RunConfig, found: dict, counts: Counts, wish: Wish, limits: list[str]) -> None:
     if counts.processes > 1:
-        limits.append(f"measured on one process of {counts.processes}: their communication is not in it")
+        limits.append(text("speed.measure.one_process", n=counts.processes))
     if config.given.get("deepspeed") and counts.processes > 1:
-        limits.append("deepspeed: one process holds all of what the others would share")
+        limits.append(text("speed.measure.deepspeed"))
     if not wish.evaluate and counts.evaluations:
-        limits.append("evaluation is not measured: --no-eval")
+        limits.append(text("speed.measure.no_eval"))
     if not wish.save and counts.saves:
-        limits.append("saving is not measured: --no-save")
+        limits.append(text("speed.measure.no_saving"))
     prepared = found["preparation"]["splits"]
     if any(one["rows"] is not None and one["taken"] < one["rows"] for one in prepared):
         taken, rows = sum(one["taken"] for one in prepared), sum(one["rows"] for one in prepared)
-        limits.append(f"{taken} of {rows} rows were tokenised: the rest is in proportion")
+        limits.append(text("speed.measure.in_proportion", taken=taken, rows=rows))
 
 
 def _size(count: int) -> str:

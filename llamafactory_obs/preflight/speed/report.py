@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
+from ...texts import text
 from .advice import Advice
 from .layers import Layer
 
@@ -74,15 +75,15 @@ class Report:
     def first(self) -> str:
         """The one thing to change first."""
         if not self.layers:
-            return "the measuring run broke off: see its last words"
+            return text("speed.first.broke_off")
         dearest = max(filter(self._curable, self.layers), key=self.share, default=None)
         if dearest is not None:
             return self._cure(dearest)
         if self.advice is not None and self.advice.yaml:
-            return f"{self.advice.yaml} ({self.advice.gain:.0%} less time, measured)"
+            return text("speed.first.workers", yaml=self.advice.yaml, gain=self.advice.gain)
         if self.padding is not None and self.padding > _PADDING:
-            return f"{self.padding:.0%} of the places are padding: {_against_padding()}"
-        return "nothing: the time goes into the model"
+            return text("speed.first.padding", share=self.padding, cure=_against_padding())
+        return text("speed.first.nothing")
 
     def _curable(self, layer: Layer) -> bool:
         """Is it dear enough for a change? Of a loader that no number of workers helps, only where it is too dear."""
@@ -92,24 +93,24 @@ class Report:
         return self.share(layer) > (TOO_DEAR if stuck else _GOAL)
 
     def _cure(self, layer: Layer) -> str:
-        share = f"{layer.name} takes {self.share(layer):.0%} of the time"
+        share = text("speed.first.takes", name=layer.name, share=self.share(layer))
         steps = self.whole_run.get("steps", 0)
         if layer.name == "loader":
             if self.advice is not None and self.advice.yaml:
-                return f"{share}: {self.advice.yaml} ({self.advice.gain:.0%} less time, measured)"
-            return f"{share} and no number of workers tried helps: make a row cheaper (tokenized_path, smaller media)"
+                return text("speed.first.loader", share=share, yaml=self.advice.yaml, gain=self.advice.gain)
+            return text("speed.first.cheaper", share=share)
         if layer.name == "logging":
-            return f"{share}: logging_steps: {self._rarer(layer, self.whole_run.get('log_every') or 1)}"
+            return text("speed.first.log", share=share, every=self._rarer(layer, self.whole_run.get("log_every") or 1))
         if layer.name == "callbacks":
-            return f"{share}, {layer.detail}: give it a larger `every`, or leave it out"
+            return text("speed.first.callbacks", share=share, detail=layer.detail)
         times = self.whole_run["evaluations" if layer.name == "evaluation" else "saves"]
         every = self._rarer(layer, steps / max(times, 1))
         key = "eval_steps" if layer.name == "evaluation" else "save_steps"
         if every * _KEEP <= steps:
-            return f"{share}: {key}: {every}"
+            return text("speed.first.rarer", share=share, key=key, every=every)
         if layer.name == "evaluation":
-            return f"{share}: fewer rows (val_size, max_samples) or a larger per_device_eval_batch_size"
-        return f"{share}: a faster disk for output_dir, or save_only_model: true where no resume is wanted"
+            return text("speed.first.fewer", share=share)
+        return text("speed.first.disk", share=share)
 
     def _rarer(self, layer: Layer, every: float) -> int:
         """Steps between two so that it takes `_GOAL` of the time."""
@@ -182,4 +183,4 @@ def _workers(advice: Advice | None) -> dict:
 
 
 def _against_padding() -> str:
-    return "train_sampling_strategy: group_by_length, or packing: true with neat_packing: true (sft)"
+    return text("speed.first.group")

@@ -1,14 +1,13 @@
 """The layers for people, on one screen of 80 columns."""
 
-import textwrap
 from typing import TextIO
 
+from ...texts import text
+from ...texts.wrap import cells, padded, wrapped
 from .layers import Layer
 from .report import Report
 
 _COLUMNS, _BAR = 80, 16
-_TITLES = {"loader": "data loader"}
-_SHORT = {"callbacks": "ours", "evaluation": "eval"}
 
 
 def show(report: Report, out: TextIO) -> None:
@@ -16,75 +15,90 @@ def show(report: Report, out: TextIO) -> None:
     unicode = (out.encoding or "").lower().startswith("utf")
     lines = _failed(report) if not report.layers else [*_head(report), *_table(report, "█" if unicode else "#")]
     if report.layers:
-        lines += ["", *_facts(report), "", *_wrapped("first   ", report.first)]
+        lines += ["", *_facts(report), "", *_wrapped(_label("first"), report.first)]
     if report.limits:
         lines.append("")
     for limit in report.limits:
-        lines += _wrapped("not in it: ", limit)
+        lines += _wrapped(text("speed.not_in_it"), limit)
     print("\n".join(lines), file=out)
 
 
 def _failed(report: Report) -> list[str]:
     words = [f"  {line}" for line in report.failed]
-    return ["FAILED: the measuring run broke off; the log's last words:", *words]
+    return [text("speed.failed"), *words]
 
 
 def _head(report: Report) -> list[str]:
     step, rate = report.seconds_per_step, report.tokens_per_step / report.seconds_per_step
-    return [f"{report.config}: {_time(step)} a step, {rate:,.0f} tokens/s on {report.device} (one process)", ""]
+    return [text("speed.head", config=report.config, step=_time(step), rate=rate, device=report.device), ""]
 
 
 def _table(report: Report, block: str) -> list[str]:
-    lines, so_far = [f"  {'layer':<12}{'a step':>10}{'share':>8}  {'':<{_BAR}}{'tokens/s':>11}"], 0.0
+    heads = [text(f"speed.column.{name}") for name in ("layer", "step", "share")]
+    lines, so_far = [_row(*heads, "", "tokens/s")], 0.0
     for layer in report.layers:
         so_far += layer.seconds_per_step
         share, rate = report.share(layer), report.tokens_per_step / so_far if so_far else 0.0
-        bar = block * round(_BAR * share)
-        name = _TITLES.get(layer.name, layer.name)
-        lines.append(f"  {name:<12}{_time(layer.seconds_per_step):>10}{share:>8.1%}  {bar:<{_BAR}}{rate:>11,.0f}")
+        name, bar = text(f"speed.layer.{layer.name}"), block * round(_BAR * share)
+        lines.append(_row(name, _time(layer.seconds_per_step), f"{share:.1%}", bar, f"{rate:,.0f}"))
     return lines
 
 
+def _row(name: str, step: str, share: str, bar: str, rate: str) -> str:
+    return f"  {padded(name, 12)}{_right(step, 10)}{_right(share, 8)}  {bar:<{_BAR}}{rate:>11}"
+
+
+def _right(said: str, width: int) -> str:
+    return " " * (width - cells(said)) + said
+
+
 def _detail(layer: Layer) -> str:
-    hidden = "" if layer.at_most is None else f"; not measurable here, under {_time(layer.at_most)} a step"
-    return layer.detail + hidden
+    if layer.at_most is None:
+        return layer.detail
+    return layer.detail + text("speed.hidden", time=_time(layer.at_most))
 
 
 def _facts(report: Report) -> list[str]:
     whole, before = report.whole_run, report.preparation
-    text = f"{whole['steps']:,} steps, {_hours(whole['hours'])}"
+    said = text("speed.run", steps=whole["steps"], time=_hours(whole["hours"]))
     if whole["price"] is not None:
-        text += f", {whole['price']:,.2f} at {whole['price_per_hour']:g} an hour"
-    text += f"; of it {_hours(whole['hours_before_step_1'])} before step 1"
+        said += text("speed.price", price=whole["price"], per_hour=whole["price_per_hour"])
+    said += text("speed.before", time=_hours(whole["hours_before_step_1"]))
     if before["rows"]:
-        text += f" ({_hours(before['tokenize_seconds'] / 3600)} tokenising {before['rows']:,} rows)"
-    lines = _wrapped("run     ", text)
+        said += text("speed.tokenising", time=_hours(before["tokenize_seconds"] / 3600), rows=before["rows"])
+    lines = _wrapped(_label("run"), said)
     for layer in report.layers:
         if layer.name != "model":
-            lines += _wrapped(f"{_SHORT.get(layer.name, layer.name):<8}", _detail(layer))
-    lines += _wrapped("workers ", f"{report.advice.recommended}: {report.advice.why}")
+            lines += _wrapped(_label(layer.name), _detail(layer))
+    workers = text("speed.workers", count=report.advice.recommended, why=report.advice.why)
+    lines += _wrapped(_label("workers"), workers)
     if report.padding is not None:
-        lines += _wrapped("padding ", f"{report.padding:.1%} of the places for tokens hold none")
+        lines += _wrapped(_label("padding"), text("speed.padding", share=report.padding))
     if report.noise is not None:
-        lines += _wrapped("noise   ", f"differences under {report.noise:.1%} of the model's time are not seen here")
+        lines += _wrapped(_label("noise"), text("speed.noise", share=report.noise))
     return lines
+
+
+def _label(name: str) -> str:
+    return padded(text(f"speed.label.{name}"), 8)
 
 
 def _time(seconds: float) -> str:
     if seconds >= 100:
-        return f"{seconds:.0f} s"
+        return text("speed.time.s", n=seconds)
     if seconds >= 1:
-        return f"{seconds:.2f} s"
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs" if seconds > 0 else "0"
+        return text("speed.time.short_s", n=seconds)
+    if seconds >= 1e-3:
+        return text("speed.time.ms", n=seconds * 1e3)
+    return text("speed.time.us", n=seconds * 1e6) if seconds > 0 else "0"
 
 
 def _hours(hours: float) -> str:
     if hours >= 1:
-        return f"{hours:.1f} h"
-    return f"{hours * 60:.1f} min" if hours * 60 >= 1 else f"{hours * 3600:.0f} s"
+        return text("speed.time.h", n=hours)
+    return text("speed.time.min", n=hours * 60) if hours * 60 >= 1 else text("speed.time.s", n=hours * 3600)
 
 
-def _wrapped(label: str, text: str) -> list[str]:
+def _wrapped(label: str, said: str) -> list[str]:
     """Text behind its label; a line that goes on is indented as far."""
-    wrapper = textwrap.TextWrapper(_COLUMNS, label, " " * len(label), break_long_words=False, break_on_hyphens=False)
-    return wrapper.wrap(text)
+    return wrapped(said, _COLUMNS, label, " " * cells(label))

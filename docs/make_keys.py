@@ -1,4 +1,4 @@
-"""Writes the table of `docs/keys.md` and that of each page in `docs/callbacks/` from the code: `python docs/make_keys.py`."""
+"""Writes the tables of `docs/keys.md` and `docs/callbacks/` from the code: `python docs/make_keys.py`."""
 
 from pathlib import Path
 

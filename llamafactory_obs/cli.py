@@ -58,7 +58,7 @@ _WITH_A_MODULE = (
     (
         "resume",
         ".resume.command",
-        "Say what LlamaFactory will do with this config and its output_dir, and how the run really continues; start it.",
+        "Say what LlamaFactory will do with this config and its folder, what a resume loses, how to go on; start it.",
     ),
     (
         "replay",

@@ -62,6 +62,5 @@ def test_time_that_goes_elsewhere_from_the_start():
     assert from_record(curves, [drop]) == []
 
 
-
 def test_an_empty_log():
     assert from_record(log([]), []) == []

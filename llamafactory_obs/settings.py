@@ -123,6 +123,23 @@ def parse_price(value: object) -> tuple[float, str] | None:
     return float(per_hour), currency
 
 
+def parse_price_words(per_hour: float | None, currency: str = "") -> None:
+    """Check `--price` and `--currency`, by the rule of `parse_price`.
+
+    Raises:
+        ConfigError: they are no price.
+    """
+    if currency and per_hour is None:
+        raise ConfigError("--currency belongs to --price")
+    try:
+        parse_price(None if per_hour is None else {"per_hour": per_hour, "currency": currency})
+    except ConfigError:
+        raise ConfigError(
+            "--price must be a number from 0 to below 1e9, for one hour, --currency a word of at most 8 characters; "
+            f"got {per_hour:g}{f' {currency!r}' if currency else ''}"
+        ) from None
+
+
 def parse_range(where: str, value: object) -> tuple[float, float] | None:
     """Two fractions `[low, high]` with 0 <= low < high <= 1, or None."""
     if value is None:

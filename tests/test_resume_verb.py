@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import time
 
 import pytest
 from resume_folder import LORA, cut, folder, killed, names, point  # noqa: F401
@@ -150,13 +151,48 @@ def test_a_checkpoint_of_another_run_is_not_taken(folder):  # noqa: F811
     assert point(folder.plan("8").state, "state.older").level == "grave"
 
 
-def test_rotation_would_delete_the_new_ones(folder):  # noqa: F811
+def test_rotation_goes_by_the_times_of_the_folders(folder):  # noqa: F811
+    """transformers' own rotation is the judge: which of a torn newer one and a new one does it delete?"""
+    from transformers.trainer_utils import rotate_checkpoints
+
     (folder.newest / "trainer_state.json").unlink()
-    for limit, name in ((1, "state.rotation"), (2, "state.leftover"), (None, "state.leftover")):
+    now = time.time()
+    for limit, ahead, name in (
+        (1, 0, "state.leftover_limit"),
+        (2, 0, "state.leftover_limit"),
+        (None, 0, "state.leftover"),
+        (1, 3600, "state.rotation"),
+        (2, 3600, "state.leftover_limit"),
+    ):
+        os.utime(folder.newest, (now + ahead - 60, now + ahead - 60))
         plan = folder.plan(save_total_limit=limit)
-        assert name in names(plan.state)
-        assert plan.may_start == (limit != 1)
-        assert point(plan.state, name).cure("en") == f"mv {folder.newest} /some/where/else"
+        assert name in names(plan.state) and plan.may_start == (name != "state.rotation")
+        aside = folder.out / "set_aside"
+        assert point(plan.state, name).cure("en") == f"mkdir -p {aside} && mv {folder.newest} {aside}/"
+        copy = folder.place / f"{limit}-{ahead}"
+        shutil.copytree(folder.out, copy)  # keeps the times
+        (copy / "checkpoint-6").mkdir()
+        rotate_checkpoints(str(copy), limit, use_mtime=True)
+        assert (copy / "checkpoint-6").is_dir() == (name != "state.rotation")
+
+
+def test_what_rotation_counts_beside_the_checkpoints(folder):  # noqa: F811
+    from transformers.trainer_utils import rotate_checkpoints
+
+    kept = folder.out / "checkpoint-4.bak"
+    shutil.copytree(folder.out / "checkpoint-4", kept)
+    assert "state.counted" not in names(folder.plan().state)
+    plan = folder.plan(save_total_limit=1)
+    assert point(plan.state, "state.counted").values["names"] == kept.name and plan.exit_code == 1
+    (folder.out / "checkpoint-10").mkdir()
+    rotate_checkpoints(str(folder.out), 1)
+    assert not kept.exists()
+
+
+def test_a_newer_good_one_is_deleted_by_the_limit(folder):  # noqa: F811
+    found = point(folder.plan("4", save_total_limit=1).state, "state.newer_deleted")
+    assert found.level == "warn" and "checkpoint-8" in found.say("en")
+    assert "state.newer_deleted" not in names(folder.plan("4").state)
 
 
 def test_a_training_that_is_at_work(folder):  # noqa: F811
@@ -199,6 +235,15 @@ def test_a_training_that_is_at_work(folder):  # noqa: F811
         ({"template": "qwen"}, "changed.data", "grave", "template qwen3_nothink -> qwen"),
         ({"lora_alpha": 64}, "changed.scale", "grave", "lora_alpha 8 -> 64"),
         ({"lora_rank": 8, "lora_alpha": 8}, "changed.model", "grave", "lora_rank 4 -> 8"),
+        ({"save_steps": 2}, "changed.cadence", "warn", "save_steps 4 -> 2 is IGNORED"),
+        ({"save_steps": 0.5}, "changed.cadence", "warn", "save_steps 4 -> 6 is IGNORED"),
+        ({"logging_steps": 5}, "changed.cadence", "warn", "logging_steps 1 -> 5"),
+        (
+            {"eval_strategy": "steps", "eval_steps": 3, "val_size": 0.0, "eval_dataset": "rows"},
+            "changed.cadence",
+            "warn",
+            "eval_steps 500 -> 3",
+        ),
         ({"max_grad_norm": 0.3}, "changed.effect", "info", "max_grad_norm 1 -> 0.3"),
         ({"ignore_data_skip": True}, "changed.data_skip", "grave", "begins anew"),
     ],
@@ -223,7 +268,7 @@ def test_the_same_total_batch_is_no_change_of_the_rows(folder):  # noqa: F811
 
 
 def test_keys_that_do_not_matter(folder):  # noqa: F811
-    plan = folder.plan(save_total_limit=5, logging_steps=2, save_steps=2, run_name="x", per_device_eval_batch_size=3)
+    plan = folder.plan(save_total_limit=5, run_name="x", per_device_eval_batch_size=3, save_strategy="no", save_steps=2)
     assert plan.changes == [] and plan.exit_code == 0
 
 

@@ -10,12 +10,10 @@ import hmac
 import ipaddress
 import re
 import secrets
-from collections.abc import Mapping
+import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from typing import Literal
-
-_LOCAL_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 @dataclass(frozen=True)
@@ -34,20 +32,23 @@ class Access:
         return cls(token or (None if is_local(host) else secrets.token_urlsafe(24)))
 
     def cookie(self, port: int) -> tuple[str, str]:
-        """Name and value of the cookie that stands for the token. Browsers share cookies between ports: one name each.
+        """Name and value of the cookie that stands for the token.
 
-        The value is a hash, so a cookie that leaks does not tell the token.
+        Browsers share cookies between ports, and boards of two machines may both be tunnelled to this one: each machine
+        and port has a name of its own. The value is a hash, so a cookie that leaks does not tell the token.
         """
         word = hmac.new((self.token or "").encode(), b"llamafactory-obs board", hashlib.sha256).hexdigest()
-        return f"llamafactory_obs_board_{port}", word
+        machine = hashlib.sha256(socket.gethostname().encode("utf-8", "surrogateescape")).hexdigest()[:6]
+        return f"llamafactory_obs_board_{port}_{machine}", word
 
     def judge(
-        self, headers: Mapping[str, str], given: str | None, port: int
+        self, names: Sequence[str], cookies: Sequence[str], given: str | None, port: int
     ) -> Literal["in", "welcome", "wrong name", "no token", "wrong token"]:
         """May this visitor come in?
 
         Args:
-            headers: of the request; `get` ignores case.
+            names: by which the board was called: each Host header, and the one in the address where it is a whole URL.
+            cookies: each Cookie header.
             given: the token in the address, None where there is none.
             port: that the board listens on.
 
@@ -55,17 +56,14 @@ class Access:
             "in"; "welcome": by the token in the address, a cookie shall be set; else why not.
         """
         if self.token is None:
-            return "in" if _name(headers.get("Host", "")) in _LOCAL_NAMES else "wrong name"
+            return "in" if names and all(map(_means_this_machine, names)) else "wrong name"
         if given is not None:
             return "welcome" if _same(given, self.token) else "wrong token"
         name, value = self.cookie(port)
-        try:
-            held = SimpleCookie(headers.get("Cookie", "")).get(name)
-        except CookieError:
-            held = None
-        if held is None:
+        held = [found for header in cookies for found in _cookies(header, name)]
+        if not held:
             return "no token"
-        return "in" if _same(held.value, value) else "wrong token"
+        return "in" if any([_same(one, value) for one in held]) else "wrong token"
 
 
 def is_local(host: str) -> bool:
@@ -76,13 +74,16 @@ def is_local(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def _name(host: str) -> str:
-    """The name in a Host header, without its port (a tunnel may have another one)."""
-    match = re.fullmatch(r"\[([0-9A-Fa-f:.]+)\](:\d+)?|([^:\[\]]+)(:\d+)?", host.strip())
-    if not match:
-        return ""
-    name = (match[1] or match[3]).lower().rstrip(".")
-    return "127.0.0.1" if re.fullmatch(r"127(\.\d{1,3}){3}", name) else name
+def _means_this_machine(host: str) -> bool:
+    """Is this Host header a name of the loopback address? Its port may be another one: a tunnel has its own."""
+    match = re.fullmatch(r"\[([0-9A-Fa-f:.]+)\](?::[0-9]+)?|([^:\[\]]+)(?::[0-9]+)?", host.strip())
+    return bool(match) and is_local((match[1] or match[2]).removesuffix("."))
+
+
+def _cookies(header: str, name: str) -> list[str]:
+    """The values of one cookie. Others of this machine's servers stand beside it, and need not follow RFC 6265."""
+    pairs = (part.strip().partition("=") for part in header.split(";"))
+    return [value.strip().strip('"') for key, _, value in pairs if key.strip() == name]
 
 
 def _same(one: str, other: str) -> bool:

@@ -16,6 +16,13 @@ export function badge(word) {
   return make("span", `tag state ${LOOKS[word] || ""}`, say(`state_${word}`));
 }
 
+// a run's name where it may be cut short; the whole one is shown by pointing at it
+export function named(run) {
+  const node = make("bdi", "name", run.name);
+  node.title = run.name;
+  return node;
+}
+
 export const swatch = (run) => make("i", `swatch c${run.colour}`);
 
 // a box for each run; what is ticked is shown
@@ -30,7 +37,7 @@ export function chooser(place, listing, shown, most, onChoose) {
     box.addEventListener("change", () => onChoose(listing.map((one) => one.id).filter((id) => (id === run.id ? box.checked : ids.has(id)))));
     const live = ["training", "evaluating", "saving"].includes(run.status);
     return make("label", "choice", box, make("i", `swatch ${ids.has(run.id) ? `c${colours.get(run.id)}` : "none"}`),
-      make("bdi", "name", run.name), live ? make("i", "pulse") : null, make("small", "", say(`state_${state(run)}`)));
+      named(run), live ? make("i", "pulse") : null, make("small", "", say(`state_${state(run)}`)));
   }));
 }
 

@@ -1,10 +1,12 @@
 // One chart: its axis, grid, marks, lines and legend, on a canvas.
 
+import { named } from "./cards.js";
 import { listen } from "./hands.js";
 import { make, number, say, ticks } from "./format.js";
 import { nearest, upTo } from "./steps.js";
 
 const TOP = 8, BOTTOM = 20;
+const LARGEST = 1e300, SMALLEST = 1e-300; // of an axis: beyond them its length is no number any more
 export const LEFT = 54, RIGHT = 8; // room for the labels, pixels
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -89,8 +91,8 @@ export class Chart {
     const { low, high } = this.frame;
     const scan = (steps, values) => {
       for (let i = Math.max(0, upTo(steps, low - 1) + 1); i < steps.length && steps[i] <= high; i++) {
-        const value = values[i];
-        if (value === null || !Number.isFinite(value) || (this.log && value <= 0)) continue;
+        if (values[i] === null || !Number.isFinite(values[i]) || (this.log && values[i] <= 0)) continue;
+        const value = Math.min(LARGEST, Math.max(this.log ? SMALLEST : -LARGEST, values[i]));
         if (value < from) from = value;
         if (value > to) to = value;
       }
@@ -215,7 +217,7 @@ export class Chart {
     if (key !== this.written) {
       this.written = key;
       this.legend.replaceChildren(...lines.map((one) => make("li", "",
-        make("i", `s c${one.run.colour}`), make("bdi", "name", one.run.name), " ", make("b"), make("em"))));
+        make("i", `s c${one.run.colour}`), named(one.run), " ", make("b"), make("em"))));
     }
     this.held = lines;
   }

@@ -74,11 +74,12 @@ def request(args) -> Request:
         raise ConfigError(
             f"the token must have {_SHORTEST_TOKEN} to 200 letters, digits or the signs . _ ~ - (it stands in a URL)"
         )
-    return Request(tuple(folders), args.host.strip(), args.port, token, args.price, args.json)
+    host = args.host.strip().removeprefix("[").removesuffix("]")  # an IPv6 address as it stands in a URL
+    return Request(tuple(folders), host, args.port, token, args.price, args.json)
 
 
 def run(request: Request) -> int:
-    """Serve until Ctrl-C or SIGTERM, and return 0.
+    """Serve until Ctrl-C, SIGTERM or SIGHUP (the terminal is closed), and return 0.
 
     Raises:
         ConfigError: the port is taken, or the address is not one of this machine.
@@ -91,7 +92,7 @@ def run(request: Request) -> int:
     access = Access.for_host(request.host, request.token)
     feed = Feed(request.folders, price=request.price)
     server = listen(request.host, request.port, Visits(feed, access))
-    stopped = _on_sigterm(server)
+    before = _on_signals(server)
     try:
         runs = feed.look_for_runs()
         if request.as_json:
@@ -102,16 +103,18 @@ def run(request: Request) -> int:
     except KeyboardInterrupt:
         pass
     finally:
-        signal.signal(signal.SIGTERM, stopped)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         server.server_close()
         feed.close()
     return 0
 
 
-def _on_sigterm(server):
-    """SIGTERM ends the board like Ctrl-C; returns what was there before."""
+def _on_signals(server) -> dict:
+    """SIGTERM and SIGHUP end the board like Ctrl-C; returns what was there before. One that is ignored (nohup) stays so."""
 
     def end(*_) -> None:
         threading.Thread(target=server.shutdown, daemon=True).start()  # it waits for the loop that this interrupts
 
-    return signal.signal(signal.SIGTERM, end)
+    heeded = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
+    return {number: signal.signal(number, end) for number in heeded}

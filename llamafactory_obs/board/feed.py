@@ -14,10 +14,12 @@ from .places import Place, find
 
 #: seconds between two looks at the runs, between two looks for new runs, without a visitor until nobody looks
 _LOOK, _SEARCH, _ALONE = 1.5, 5.0, 30.0
+#: seconds that a visitor waits for the first reading; the page gives up after 20
+_PATIENCE = 10.0
 #: of one processor core at most this share is spent on reading
 _SHARE = 0.1
-#: answers that are kept until something changes
-_ANSWERS = 64
+#: answers that are kept until something changes, and their bytes
+_ANSWERS, _BYTES = 64, 32 << 20
 #: runs that are shown unless the visitor chooses others, and that can be chosen
 PROPOSED, MOST = 4, 8
 
@@ -71,14 +73,14 @@ class Feed:
         with self._lock:
             names = self._proposed if chosen is None else [one for one in chosen if one in self._places][:MOST]
             self._visit(names)
-            until = time.monotonic() + 30
+            until = time.monotonic() + _PATIENCE
             while not (self._is_fresh(names) or self._closed) and time.monotonic() < until:
                 self._lock.notify_all()
                 self._lock.wait(0.5)
             if board != self._id or since > self._tick:
                 since = 0
             key = (tuple(names), since, have & frozenset(names))
-            if len(self._answers) > _ANSWERS:
+            if len(self._answers) > _ANSWERS or sum(map(len, self._answers.values())) > _BYTES:
                 self._answers = {}
             if key not in self._answers:
                 self._answers[key] = self._answer(*key)

@@ -34,13 +34,16 @@ export function number(value) {
   return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 }
 
+// above 2 ** 53 a step and the next one are the same number: no loop may wait for its end
+const MOST_TICKS = 100;
+
 // as charts/axis.py
 export function ticks(low, high, log, most) {
   if (log) {
     const first = Math.ceil(Math.log10(low) - 1e-9), last = Math.floor(Math.log10(high) + 1e-9);
     if (last - first >= 1) {
       const by = Math.max(1, Math.ceil((last - first + 1) / most)), out = [];
-      for (let power = first; power <= last; power += by) out.push(10 ** power);
+      for (let power = first; power <= last && out.length < MOST_TICKS; power += by) out.push(10 ** power);
       return out;
     }
     const out = [];
@@ -51,7 +54,7 @@ export function ticks(low, high, log, most) {
   const rough = high / most - low / most || 1, size = 10 ** Math.floor(Math.log10(rough));
   const by = [1, 2, 5, 10].map((factor) => size * factor).find((step) => step >= rough * 0.999) || size * 10;
   const out = [], first = Math.ceil(low / by - 1e-9), last = Math.floor(high / by + 1e-9);
-  for (let i = first; i <= last; i++) out.push(Number((i * by).toPrecision(12)));
+  for (let i = 0; first + i <= last && i < MOST_TICKS; i++) out.push(Number(((first + i) * by).toPrecision(12)));
   return out;
 }
 

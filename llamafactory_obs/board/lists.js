@@ -8,7 +8,7 @@ const heading = (run, ...more) => make("h3", "", swatch(run), make("bdi", "name"
 export function findings(place, runs) {
   place.replaceChildren(...runs.filter((run) => run.head?.status).map((run) => {
     const found = run.findings;
-    if (!found) return make("article", "block", heading(run), make("p", "absent", say("examining")));
+    if (!found) return make("article", "block", heading(run), make("p", "absent", say(run.head.step ? "examining" : "no_step")));
     if (found.error) return make("article", "block", heading(run), make("p", "absent", found.error));
     const told = found.said[lang];
     const verdict = make("div", `verdict ${found.action}`, make("span", "word", say(`action_${found.action}`, {}, found.action)),

@@ -3,10 +3,12 @@
 import contextlib
 import gzip
 import json
+import math
 import re
 import socket
 import socketserver
 import sys
+import time
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -29,9 +31,10 @@ _ALWAYS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
-#: connections at a time: a browser holds up to six
-_MOST_CONNECTIONS = 200
+#: connections at a time: a browser holds up to six; seconds that one may take for its next request
+_MOST_CONNECTIONS, _LONGEST_WAIT = 200, 60.0
 _JSON = "application/json; charset=utf-8"
+_GZIP = re.compile(r"(?:^|,)\s*gzip\s*(?:$|,|;\s*q=(?!0(?:\.0*)?\s*(?:$|,)))", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class BoardServer(ThreadingHTTPServer):
     def __init__(self, family: int, place: tuple, visits: Visits):
         self.address_family = family
         self.visits = visits
-        self._open: set[socket.socket] = set()
+        self._open: dict[socket.socket, float] = {}  # -> since when its next request is waited for; inf: at an answer
         super().__init__(place, _Visit)
 
     @property
@@ -78,22 +81,42 @@ class BoardServer(ThreadingHTTPServer):
         self.server_name, self.server_port = self.server_address[:2]
 
     def process_request(self, request, client_address) -> None:
+        """Where there are too many, the one that has kept us waiting longest gives way; none, and this one does."""
         if len(self._open) >= _MOST_CONNECTIONS:
-            self.shutdown_request(request)
-            return
-        self._open.add(request)
+            slowest = min(self._open.items(), key=lambda item: item[1], default=(None, math.inf))
+            if slowest[1] == math.inf:
+                self.shutdown_request(request)
+                return
+            self._hang_up(slowest[0])
+        self._open[request] = time.monotonic()
         super().process_request(request, client_address)
 
+    def waits(self, connection: socket.socket, since: float) -> None:
+        """Its next request is waited for since then; inf: it is being answered."""
+        if connection in self._open:
+            self._open[connection] = since
+
+    def service_actions(self) -> None:
+        """Called a few times a second: a request that comes byte by byte must not take for ever."""
+        now = time.monotonic()
+        for connection, since in list(self._open.items()):
+            if now - since > _LONGEST_WAIT:
+                self._hang_up(connection)
+
+    def _hang_up(self, connection: socket.socket) -> None:
+        self._open.pop(connection, None)
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
     def shutdown_request(self, request) -> None:
-        self._open.discard(request)
+        self._open.pop(request, None)
         super().shutdown_request(request)
 
     def server_close(self) -> None:
         """Stop listening, and hang up on those who are still connected."""
         super().server_close()
         for connection in list(self._open):
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+            self._hang_up(connection)
 
     def handle_error(self, request, client_address) -> None:
         """A visitor that goes away is no news; a fault of ours is one line."""
@@ -107,9 +130,14 @@ class _Visit(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "llamafactory-obs", ""
-    timeout = 60
+    timeout = _LONGEST_WAIT  # of one reading, and of writing one answer
     disable_nagle_algorithm = True
     server: BoardServer
+
+    def handle_one_request(self) -> None:
+        """Wait for one, and answer it."""
+        self.server.waits(self.connection, time.monotonic())
+        super().handle_one_request()
 
     def do_GET(self) -> None:
         """Answer."""
@@ -120,6 +148,7 @@ class _Visit(BaseHTTPRequestHandler):
         self._answer()
 
     def _answer(self) -> None:
+        self.server.waits(self.connection, math.inf)
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # a body is not read: what follows is not a request
         try:
@@ -129,7 +158,9 @@ class _Visit(BaseHTTPRequestHandler):
         except ValueError:
             self._fail(400, "bad request")
             return
-        verdict = self.server.visits.access.judge(self.headers, query.get("token"), self.server.port)
+        names, cookies = self.headers.get_all("Host", []), self.headers.get_all("Cookie", [])
+        names += [address.netloc] if address.netloc or address.scheme else []
+        verdict = self.server.visits.access.judge(names, cookies, query.get("token"), self.server.port)
         if verdict == "welcome":
             self._welcome(address.path, query)
         elif verdict != "in":
@@ -150,12 +181,12 @@ class _Visit(BaseHTTPRequestHandler):
             chosen = query.get("runs")
             since = query.get("since", "0")
             have = query.get("have", "")
-            if not re.fullmatch(r"\d{1,15}", since) or not re.fullmatch(r"[0-9a-f,]{0,800}", have + (chosen or "")):
+            if not re.fullmatch(r"[0-9]{1,15}", since) or not re.fullmatch(r"[0-9a-f,]{0,800}", have + (chosen or "")):
                 self._fail(400, "bad request")
                 return
             names = tuple(filter(None, chosen.split(","))) if chosen is not None else None
             found = feed.state(names, int(since), query.get("board", ""), frozenset(have.split(",")))
-        elif match := re.fullmatch(r"/api/probe/([0-9a-f]{12})/(\d{1,9})", path):
+        elif match := re.fullmatch(r"/api/probe/([0-9a-f]{12})/([0-9]{1,9})", path):
             found = feed.probe(match[1], int(match[2]))
         else:
             found = None
@@ -196,13 +227,12 @@ class _Visit(BaseHTTPRequestHandler):
 
     def _send(self, body: bytes, kind: str, more: dict[str, str] | None = None, code: int = 200) -> None:
         more = more or {}
-        if len(body) > 2000 and "gzip" in self.headers.get("Accept-Encoding", ""):
+        if len(body) > 2000 and _GZIP.search(self.headers.get("Accept-Encoding", "")):
             body = gzip.compress(body, compresslevel=1, mtime=0)
             more = more | {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
         self._head(code, kind, len(body), more)
         if self.command != "HEAD":
-            with contextlib.suppress(ConnectionError, TimeoutError):
-                self.wfile.write(body)
+            self.wfile.write(body)
 
     def _head(self, code: int, kind: str, length: int, more: dict[str, str]) -> None:
         self.send_response(code)

@@ -58,15 +58,15 @@ def write_page(text: str, path: str | os.PathLike) -> None:
         ConfigError: the folder is not there, the file cannot be written, or it is one that we did not make.
     """
     path = Path(os.path.realpath(path))  # a link stays one, what it leads to is written
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder; name a file such as {path / 'diagnosis.html'}")
-    if not path.parent.is_dir():
-        raise ConfigError(f"{path}: the folder {path.parent} does not exist; make it first")
     try:
+        if path.is_dir():
+            raise ConfigError(f"{path} is a folder; name a file such as {path / 'page.html'}")
+        if not path.parent.is_dir():
+            raise ConfigError(f"{path}: the folder {path.parent} does not exist; make it first")
         if os.path.lexists(path) and not (path.is_file() and _is_ours(path)):  # a device, a pipe: never replaced
             raise ConfigError(f"{path} exists and is not a page of ours: not overwritten; name another file")
         with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as handle:
-            handle.write(text.encode("utf-8"))
+            handle.write(text.encode("utf-8", "replace"))
         try:
             os.chmod(handle.name, 0o666 & ~_umask())
             os.replace(handle.name, path)

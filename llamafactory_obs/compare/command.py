@@ -1,6 +1,5 @@
 """`llamafactory-obs compare A B ...`: what the verb does with its words."""
 
-import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,10 +59,13 @@ def request(args) -> Request:
     Raises:
         ConfigError: words that do not go together.
     """
-    if args.price is not None and not (math.isfinite(args.price) and args.price >= 0):
-        raise ConfigError(f"--price must be a number of 0 or above, got {args.price}")
-    if args.currency and args.price is None:
-        raise ConfigError("--currency belongs to --price")
+    from ..settings import parse_price_words
+
+    parse_price_words(args.price, args.currency)
+    if args.html == "":
+        raise ConfigError("--html: name a file")
+    if "" in args.paths:
+        raise ConfigError("compare: one of the runs has no name; name output_dirs or logs")
     paths = tuple(Path(path).expanduser() for path in args.paths)
     html = Path(args.html).expanduser() if args.html else None
     return Request(paths, args.lang, args.price, args.currency, args.by, args.fail_if_worse, html, args.json)
@@ -102,7 +104,9 @@ def _compare(request: Request) -> int:
 
         show(comparison, stdout, request.by)
     if request.html is not None:
-        print(f"written: {request.html}", file=sys.stderr)
+        from .words import t
+
+        print(t("written", path=request.html), file=sys.stderr)
     return 1 if request.fail_if_worse and is_worse(comparison, request.fail_if_worse) else 0
 
 

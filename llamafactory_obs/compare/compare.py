@@ -48,7 +48,7 @@ def _spread(seeds: list[Pair]) -> Spread | None:
 def _pair(a: Run, b: Run, found: Differences, spread: Spread | None = None) -> Pair:
     where = places(a, b)
     bits = exact(a, b) if where.axis.name == "steps" else None
-    related = relation(found, bits)
+    related = relation(a, b, found, bits)
     same_kind = a.curves.kind == b.curves.kind
     comparable = same_kind and a.curves.kind != "rl" and not scale_keys(found)
     stages = a.summary.brief.stage, b.summary.brief.stage
@@ -73,7 +73,7 @@ def _pair(a: Run, b: Run, found: Differences, spread: Spread | None = None) -> P
         probes=probed,
         relation=related,
         reasons=reasons(a, b, bits) if related == "nondeterminism" else [],
-        caveats=caveats(a, b, found, where, bits, curves),
+        caveats=caveats(a, b, found, where, bits, curves, evaluated),
         run_name=_name(found),
         verdict=verdict(a, b, related, bits, curves, evaluated, probed, comparable),
     )

@@ -40,12 +40,21 @@ def evaluation(a: Run, b: Run, same_set: bool | None, places: Places, spread: fl
     if best_a is None or best_b is None or min(best_a[2], best_b[2]) <= 0:
         return None
     (steps_a, values_a), (steps_b, values_b) = column(a.curves, EVAL), column(b.curves, EVAL)
-    _, one, other = paired(steps_a, values_a, places.of_b(steps_b), values_b)
+    x, one, other = paired(steps_a, values_a, places.of_b(steps_b), values_b)
     noise = float(np.hypot(*(_noise(values[np.isfinite(values) & (values > 0)]) for values in (values_a, values_b))))
-    if len(one) >= _ENOUGH:  # what both curves share, their bend above all, is no noise
-        noise = min(noise, _noise(other / one))
+    ratios = other / one
+    if len(ratios):  # equal ones at the start, of one start, say nothing of noise
+        ratios = ratios[np.argmax(ratios != 1) :]
+    if len(ratios) >= _ENOUGH:  # what both curves share, their bend above all, is no noise
+        noise = min(noise, _noise(ratios))
     difference = float(np.log(best_b[2] / best_a[2]))
-    return EvalPair(best_a[2], best_b[2], best_a[0], best_b[0], difference, max(_BAND, 2 * noise, spread), same_set)
+    ends = {a.id: best_a[0], b.id: float(places.of_b(np.array([best_b[0]]))[0])}
+    beyond = next((id_ for id_, at in ends.items() if places.axis.high is not None and at > places.axis.high), "")
+    common = (round(float(x[-1])), float(one[-1]), float(other[-1])) if len(x) else None
+    band = max(_BAND, 2 * noise, spread)
+    return EvalPair(
+        best_a[2], best_b[2], best_a[0], best_b[0], difference, band, same_set, beyond=beyond, common=common
+    )
 
 
 def _noise(values: np.ndarray) -> float:

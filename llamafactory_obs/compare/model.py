@@ -195,7 +195,11 @@ class Probes:
 
 @dataclass(frozen=True)
 class EvalPair:
-    """Best evaluation loss of both. difference: ln b - ln a; band: what noise alone may do; same_set: None unknown."""
+    """Best evaluation loss of both. difference: ln b - ln a; band: what noise alone may do; same_set: None unknown.
+
+    beyond: id of the run whose best evaluation lies behind the end of the other, else "". common: of their last
+    evaluations that have a counterpart (step of A, loss of A, loss of B); None without one.
+    """
 
     a: float
     b: float
@@ -204,6 +208,8 @@ class EvalPair:
     difference: float
     band: float
     same_set: bool | None
+    beyond: str
+    common: tuple[int, float, float] | None
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """How two runs are related, why equal starts may give unequal numbers, and what a comparison cannot say."""
 
 from ..detect.parting import LEAST
+from ..summary.identity_facts import pick
 from .axis import Places
-from .model import Axis, CurveParting, Differences, Exact, Relation, Run
+from .model import Axis, CurveParting, Differences, EvalPair, Exact, Relation, Run
 
 #: settings that make the loss another quantity
 SCALE = (
@@ -14,16 +15,26 @@ SCALE = (
 _NEEDED = (("data", "rows"), ("model", "weights"))
 
 
-def relation(differences: Differences, exact: Exact | None) -> Relation:
-    """See `model.Pair`."""
+def relation(a: Run, b: Run, differences: Differences, exact: Exact | None) -> Relation:
+    """See `model.Pair`. What neither record has may differ: such identities are not called equal."""
     equal = exact is not None and exact.equal
-    if differences.compared == "identity" and not differences.rows:
+    known = differences.compared == "identity" and not _unknown_of_both(a, b)
+    if known and not differences.rows:
         return "identical" if equal else "nondeterminism"
     if equal:
         return "repeat"
     if seed_alone(differences):
         return "seeds"
     return "changed" if differences.rows or _planned_otherwise(exact) else "unknown"
+
+
+def _unknown_of_both(a: Run, b: Run) -> list[str]:
+    """What an identity needs and neither record has."""
+    return [
+        f"{section}.{name}"
+        for section, name in _NEEDED
+        if all(pick(run.curves.run, section, name) is None for run in (a, b))
+    ]
 
 
 def seed_alone(differences: Differences) -> bool:
@@ -86,7 +97,13 @@ def scale_keys(differences: Differences) -> list[str]:
 
 
 def caveats(
-    a: Run, b: Run, differences: Differences, places: Places, exact: Exact | None, curves: list[CurveParting]
+    a: Run,
+    b: Run,
+    differences: Differences,
+    places: Places,
+    exact: Exact | None,
+    curves: list[CurveParting],
+    evaluated: EvalPair | None,
 ) -> list[tuple[str, dict]]:
     """What the numbers may not be taken to mean."""
     found: list[tuple[str, dict]] = []
@@ -118,9 +135,10 @@ def caveats(
     if differences.unknown:
         found.append(("unknown", {"keys": ", ".join(differences.unknown)}))
     if differences.compared == "identity":
-        for section, name in _NEEDED:
-            if all((run.curves.run.get(section) or {}).get(name) is None for run in (a, b)):
-                found.append(("unknown_of_both", {"key": f"{section}.{name}"}))
+        found += [("unknown_of_both", {"key": key}) for key in _unknown_of_both(a, b)]
+    if evaluated is not None and evaluated.beyond and evaluated.common is not None:
+        step, loss_a, loss_b = evaluated.common
+        found.append(("best_beyond", {"run": evaluated.beyond, "step": step, "a": loss_a, "b": loss_b}))
     if exact is not None and exact.equal and a.summary.steps != b.summary.steps:
         run = a if a.summary.steps > b.summary.steps else b
         found.append(("longer", {"run": run.id, "step": run.summary.steps}))

@@ -16,7 +16,7 @@ def read_runs(paths: Sequence[Path], price: Price | None = None) -> list[Run]:
     """Read runs: output folders, or any log that `diagnose` reads.
 
     Args:
-        price: of the machine, where the runs' own settings do not say it.
+        price: of the machine; None: what each run's own settings say.
 
     Raises:
         ConfigError: fewer than two or too many, a path without a log, or a log that is not of a training.

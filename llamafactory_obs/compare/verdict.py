@@ -36,6 +36,7 @@ def verdict(
         evidence.append(("broken", {"run": broken[0].id}))
     if evaluation is not None and comparable:
         values = {"a": evaluation.a, "b": evaluation.b, "difference": evaluation.difference, "band": evaluation.band}
+        values["run"] = b.id
         if evaluation.same_set is False:
             evidence.append(("other_eval_set", values))
         else:
@@ -47,7 +48,7 @@ def verdict(
         signs.append(sign)
         values = {"fixed": probes.fixed, "broke": probes.broke, "p": probes.sign_p}
         evidence.append(("probes" if sign else "probes_equal", values))
-    train, told = _train(curves, comparable)
+    train, told = _train(b, curves, comparable)
     evidence += told
     ids = {1: b.id, -1: a.id}
     if 1 in signs and -1 in signs:
@@ -75,13 +76,13 @@ def _between_seeds(curves: list[CurveParting], evaluation: EvalPair | None) -> l
     return found
 
 
-def _train(curves: list[CurveParting], comparable: bool) -> tuple[int, list[tuple[str, dict]]]:
+def _train(b: Run, curves: list[CurveParting], comparable: bool) -> tuple[int, list[tuple[str, dict]]]:
     found = next((one for one in curves if one.column == LOSS), None)
     if found is None or not comparable or found.parting.kind == "too_short":
         return 0, []
     parting = found.parting
     values = {"since": found.since, "until": found.until, "level": parting.level, "error": parting.error}
-    values |= {"last": parting.last, "last_error": parting.last_error}
+    values |= {"run": b.id, "last": parting.last, "last_error": parting.last_error}
     sign = 0 if parting.kind != "parted" else -int(math.copysign(1, parting.last))
     return sign, [(f"train_{parting.kind}", values)]
 

@@ -103,7 +103,7 @@ def bits_line(pair: Pair) -> str:
         return t("bits.equal_rounded" if bits.rounded else "bits.equal", steps=bits.steps, columns=len(bits.columns))
     first = bits.first[0]
     names = [one.column for one in bits.first if one.step == first.step]
-    shown = ", ".join(names[:3]) + (f", {t('and_more', count=len(names) - 3)}" if len(names) > 3 else "")
+    shown = ", ".join(names[:3]) + (t("comma") + t("and_more", count=len(names) - 3) if len(names) > 3 else "")
     if bits.last_equal is None:
         return t("bits.from_start", step=first.step, columns=shown)
     said = t("bits.first", last=bits.last_equal, step=first.step, columns=shown, a=first.a, b=first.b)
@@ -111,7 +111,7 @@ def bits_line(pair: Pair) -> str:
     if not 0 < largest < math.inf:
         return said
     size = abs(first.b - first.a) / largest
-    return said + bracket(f"{size:.1e}" if size < 1e-3 else f"{size:.3g}")
+    return said + bracket(t("bits.relative", size=f"{size:.1e}" if size < 1e-3 else f"{size:.3g}"))
 
 
 def bracket(said: str) -> str:
@@ -145,7 +145,7 @@ def spread_line(comparison: Comparison) -> str:
         return ""
     known = {"train_loss": found.train, "eval_best": found.eval}
     sizes = [t(f"fact.{name}") + bracket(percent(size)) for name, size in known.items() if size is not None]
-    return t("spread", runs=", ".join(found.runs), sizes=", ".join(sizes))
+    return t("spread", runs=", ".join(found.runs), sizes=t("comma").join(sizes))
 
 
 def axis_title(pair: Pair) -> str:

@@ -14,6 +14,7 @@ _LIMITS = (
 )
 #: parts that are no training: what runs in them is judged as their share of the time
 _NOT_TRAINING = ("eval", "checkpoint")
+_OF_RUN = ("seconds", "util", *_NOT_TRAINING)
 #: so many of them, and this share of the time
 _BREAKS, _SHARE = 3, 0.1
 
@@ -77,10 +78,13 @@ class LowGpuUtilDetector:
             return None
         entry = {"seconds": seconds, "util": util * seconds}
         for name, value in parts.items():
-            value = as_number(value)
+            if type(value) is not float:
+                value = as_number(value)
             if value is not None and math.isfinite(value):
                 entry[name] = value * seconds if name in Facts.MEANS else value
-        _add(self._run, entry)
+        for name in _OF_RUN:
+            if name in entry:
+                self._run[name] = self._run.get(name, 0.0) + entry[name]
         if unusual or any(entry.get(part) for part in _NOT_TRAINING):
             self._breaks += 1
         else:

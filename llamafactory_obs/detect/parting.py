@@ -64,7 +64,10 @@ def part(a: Sequence[float], b: Sequence[float], *, alpha: float = ALPHA, floor:
     a mean over 2 L rows; so it is the sum of all a(L), a(2 L), a(4 L) ... / 2: noise whose neighbours are alike has
     more of it in long blocks. a is the Allan variance, half the mean square of the difference between neighbouring
     means (Allan 1966, Proc. IEEE 54:221), measured as long as there are 8 blocks; longer blocks are taken for white
-    noise. The median of these squares over 0.4549 stands for their mean: a jump or a spike is no noise.
+    noise. The median of these squares over 0.4549 stands for their mean: a jump or a spike is no noise. Where most of
+    them are 0, as between rounded losses, their mean is taken. The rows before the first one that differs say nothing
+    of noise and are left out: two runs of one start are equal, bit by bit, up to what changed. With fewer than `LEAST`
+    rows behind them the noise is not known, and nothing is sure.
 
     Rule. d is averaged over blocks of L = 1, 2, 4 ... rows; a window is 4 blocks, and there is one for each block. It
     is apart where 3 of its 4 blocks are beyond m and the mean of their distances from m, none counted for more than
@@ -97,7 +100,7 @@ def part(a: Sequence[float], b: Sequence[float], *, alpha: float = ALPHA, floor:
     if rows < LEAST:
         level = fmean(d) if d else 0.0
         return Parting("too_short", None, None, None, level, math.inf, level, math.inf, math.inf, rows)
-    noises = _noises(d)
+    noises = _noises(_unequal(d))
     kind: Kind = "parted"
     found = _apart(d, _margins(log_a, log_b, floor), noises, alpha)
     if not found:
@@ -141,13 +144,20 @@ def _margins(a: list[float], b: list[float], floor: float) -> list[float]:
     return margins
 
 
+def _unequal(d: list[float]) -> list[float]:
+    """The rows from the first one on that differs; all of them where none does."""
+    return d[next((row for row, value in enumerate(d) if value), 0) :]
+
+
 def _noises(d: list[float]) -> list[float]:
     """The standard deviation of a mean over L = 1, 2, 4 ... rows, while there are 8 blocks of them."""
     sums, rows, pairs, length = [0.0, *accumulate(d)], len(d), [], 1
+    if rows < LEAST:
+        return [math.inf]
     while 8 * length <= rows:
         starts = range(0, rows - 2 * length + 1, max(1, length // 4))
         squares = [((sums[i + 2 * length] - 2 * sums[i + length] + sums[i]) / length) ** 2 for i in starts]
-        pairs.append(median(squares) / 2 / _MEDIAN_OF_CHI2)
+        pairs.append((median(squares) / _MEDIAN_OF_CHI2 or fmean(squares)) / 2)
         length *= 2
     variances = [pairs[-1]]  # of the longest: half its own, and half again for all that are longer
     for pair in reversed(pairs[:-1]):

@@ -223,7 +223,7 @@ def _event(row: dict) -> Event:
         step=row.get("step", 0),
         time=row.get("time", 0.0),
         kind=str(row.get("kind", "")),
-        level=level if level in RANK else "info",
+        level=level if isinstance(level, str) and level in RANK else "info",
         name=str(row.get("name", "")),
         title=str(row.get("title", "")),
         text=str(row.get("text", ""))[:_TEXT],

@@ -40,7 +40,7 @@ class Plan:
         if (most := self.settings.get("max_steps")) and isinstance(most, (int, float)) and most > 0:
             return None
         epochs = self.settings.get("num_train_epochs")
-        return float(epochs) if isinstance(epochs, (int, float)) and not isinstance(epochs, bool) else None
+        return float(epochs) if type(epochs) in (int, float) and abs(epochs) < 1e12 else None
 
     def evaluates(self, step: int, epoch: float | None, max_steps: int | None) -> bool:
         """Is there an evaluation behind this step? As `transformers.trainer_callback.DefaultFlowCallback` has it."""
@@ -95,8 +95,8 @@ def _price(run: dict) -> tuple[float | None, str]:
 def _started(run: dict) -> dict[int, float]:
     segments = run.get("segments")
     known = [one for one in segments if isinstance(one, dict)] if isinstance(segments, list) else []
-    found = {one.get("segment"): one.get("process_started") for one in known}
-    return {at: float(time) for at, time in found.items() if type(at) is int and type(time) in (int, float)}
+    found = [(one.get("segment"), one.get("process_started")) for one in known]
+    return {at: float(time) for at, time in found if type(at) is int and type(time) in (int, float) and abs(time) < 1e12}
 
 
 def _is_due(step: int, every: object, max_steps: int | None) -> bool:

@@ -93,7 +93,7 @@ def _shown(name: str, passed: bool, row: dict) -> dict:
         "errors": tuple(str(one) for one in errors[:_ERRORS]) if isinstance(errors, list) else (),
         "prompt": str(row.get("prompt", ""))[:_PROMPT],
         "output": str(row.get("output", ""))[:_OUTPUT],
-        "seconds": float(seconds) if isinstance(seconds, (int, float)) else None,
+        "seconds": float(seconds) if type(seconds) in (int, float) else None,
     }
 
 

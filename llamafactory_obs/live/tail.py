@@ -7,8 +7,12 @@ from pathlib import Path
 from ..logs.jsonl import parse_block
 
 _BLOCK = 1 << 18
+#: bytes of one line: a longer one is no row (blocks of zeros after a crash of the machine), and is not kept in memory
+_LONGEST_LINE = 32 << 20
 #: bytes at the beginning by which a file is known again
 _HEAD = 256
+#: Unix seconds, and a whole number, that no record has; larger ones are no float
+_LATEST, _LARGEST = 1e12, 1 << 63
 
 
 class Tail:
@@ -29,6 +33,7 @@ class Tail:
         self._file: tuple[int, int] | None = None
         self._offset = self._size = 0
         self._head = b""
+        self._skips = False  # what comes up to the next newline belongs to a line that is too long
         self.replaced = False
         self.torn = 0
         self.modified = 0.0
@@ -62,14 +67,21 @@ class Tail:
     def _blocks(self, handle) -> Iterator[list[dict]]:
         handle.seek(self._offset)
         rest: list[bytes] = []
+        held = 0
         while block := handle.read(_BLOCK):
             cut = block.rfind(b"\n") + 1
             if cut:
                 whole = b"".join((*rest, block[:cut]))
                 self._offset += len(whole)
-                rest = []
-                yield self._parsed(whole)
+                rest, held = [], 0
+                yield self._parsed(whole[whole.find(b"\n") + 1 :] if self._skips else whole)
+                self._skips = False
             rest.append(block[cut:])
+            held += len(block) - cut
+            if held > _LONGEST_LINE:
+                self.torn += not self._skips
+                self._offset += held
+                self._skips, rest, held = True, [], 0
 
     def _parsed(self, lines: bytes) -> list[dict]:
         values, torn = parse_block(lines)
@@ -82,7 +94,10 @@ def _is_sound(row: dict) -> bool:
     """What every reader relies on. Puts the numbers back that are not finite, where they stand in the row itself."""
     if type(row.get("step", 0)) is not int or type(row.get("segment", 0)) is not int:
         return False
-    if type(row.get("time", 0.0)) not in (int, float):
+    time = row.get("time", 0.0)
+    if type(time) not in (int, float) or not abs(time) < _LATEST:
+        return False
+    if any(type(value) is int and abs(value) >= _LARGEST for value in row.values()):
         return False
     names = row.pop("nonfinite", None)
     if names is None:

@@ -1,6 +1,5 @@
 """`llamafactory-obs report DIR`: what the verb does with its words."""
 
-import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,12 +55,14 @@ def request(args) -> Request:
     Raises:
         ConfigError: words that do not go together.
     """
-    if args.path is None and args.verify is None:
+    for word in ("html", "markdown", "bundle", "verify"):
+        if getattr(args, word) == "":
+            raise ConfigError(f"--{word}: name a file")
+    if not args.path and args.verify is None:
         raise ConfigError("report: name the run's output_dir: `llamafactory-obs report DIR`")
-    if args.price is not None and not (math.isfinite(args.price) and args.price >= 0):
-        raise ConfigError(f"--price must be a number of 0 or above, got {args.price}")
-    if args.currency and args.price is None:
-        raise ConfigError("--currency belongs to --price")
+    from ..settings import parse_price_words
+
+    parse_price_words(args.price, args.currency)
     if args.json and args.markdown == "-":
         raise ConfigError("--json and --markdown - both want stdout: name a file for one of them")
     if args.verify and any((args.note, args.html, args.markdown, args.bundle)):

@@ -7,7 +7,7 @@ from ..texts import language, text
 from ..texts.findings import title, told
 from .course import spread
 from .sheet import Writer, joined
-from .values import duration, num, t
+from .values import duration, named, num, t
 
 #: of the Trainer's summary, what is not said elsewhere on the sheet
 _TRAINER = ("train_loss", "train_runtime", "train_samples_per_second", "train_steps_per_second")
@@ -57,7 +57,7 @@ def evidence(writer: Writer, diagnosis: Diagnosis | None) -> None:
         writer.add("alerts", t("value.alerts", count=len(worth), open=len(run.open_alerts)))
     else:
         writer.add("alerts", t("value.alerts_old", count=len(worth)))
-    gates = [t("value.gate", name=gate.name, status=gate.status) for gate in run.gates]
+    gates = [t("value.gate", name=gate.name, status=named("status", gate.status)) for gate in run.gates]
     changed = sorted({key for gate in run.gates for key in gate.changed})
     words = joined(gates) + (t("value.gates_changed", keys=", ".join(changed)) if changed else "")
     writer.add("gates", words, "gates")
@@ -66,7 +66,7 @@ def evidence(writer: Writer, diagnosis: Diagnosis | None) -> None:
     if run.checkpoints:
         there = [one for one in run.checkpoints if one.on_disk]
         newest = there[-1] if there else run.checkpoints[-1]
-        word = newest.name if newest.verdict is None else f"{newest.name}, {newest.verdict}"
+        word = newest.name if newest.verdict is None else joined([newest.name, named("verdict", newest.verdict)])
         saved = t("value.checkpoints", count=len(run.checkpoints), there=len(there), newest=word)
     writer.add("checkpoints", saved, "checkpoints")
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from ..diagnosis.result import Diagnosis
-from ..summary import RunSummary
+from ..summary import RaisedAlert, RunSummary, SavedCheckpoint
 from ..texts.findings import title, told
-from .values import DASH, duration, ended, first_line, moment, num, size, t
+from .values import DASH, duration, ended, first_line, moment, named, num, size, t
 
 #: rows of one table in Markdown and in the terminal; the page has as many as it is given
 MOST = 40
@@ -61,7 +61,7 @@ def _checkpoints(summary: RunSummary) -> Table:
         [
             one.name,
             DASH if one.eval_loss is None else num(one.eval_loss),
-            (one.verdict or DASH) + (f" ({one.flaw})" if one.flaw else ""),
+            _good_for(one),
             size(one.bytes),
             duration(one.save_s),
             t("yes") if one.on_disk else t("gone", why=one.deleted) if one.deleted else t("no"),
@@ -72,8 +72,15 @@ def _checkpoints(summary: RunSummary) -> Table:
     return Table("checkpoints", t("table.checkpoints"), heads, rows)
 
 
+def _good_for(one: SavedCheckpoint) -> str:
+    verdict = named("verdict", one.verdict) if one.verdict else DASH
+    return t("flaw", verdict=verdict, flaw=one.flaw) if one.flaw else verdict
+
+
 def _gates(summary: RunSummary) -> Table:
-    rows = [[one.name, one.status, ", ".join(one.failed) or DASH, one.fix or DASH] for one in summary.gates]
+    rows = [
+        [one.name, named("status", one.status), ", ".join(one.failed) or DASH, one.fix or DASH] for one in summary.gates
+    ]
     return Table("gates", t("table.gates"), _heads("gate", "status", "failed", "fix"), rows)
 
 
@@ -96,11 +103,15 @@ def _cell(passed: bool | None) -> str:
 
 def _alerts(summary: RunSummary) -> Table:
     rows = [
-        [title(one.title), one.level, str(one.since), str(one.count), _open(one.open), first_line(one.text, 200)]
+        [title(one.title), named("level", one.level), str(one.since), str(one.count), _open(one.open), _said(one)]
         for one in summary.alerts
         if one.level != "info"
     ]
     return Table("alerts", t("table.alerts"), _heads("alert", "level", "since", "times", "open", "told"), rows)
+
+
+def _said(alert: RaisedAlert) -> str:
+    return first_line(told(alert.title, alert.since, alert.text, alert.evidence), 200)
 
 
 def _open(value: bool | None) -> str:

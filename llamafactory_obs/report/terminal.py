@@ -16,9 +16,11 @@ from .sheet import Line, sheet
 from .tables import FAILED, tables
 from .values import num, t
 
-_WIDTH, _LABEL, _CURVE = 80, 24, 36
+_WIDTH, _LABEL, _CURVE = 80, 24, 30
 #: tables that the terminal shows below the facts
 _TABLES = ("probes",)
+#: cells for the name of a probe
+_NAME = 16
 #: probes that it lists
 _PROBES = 12
 
@@ -50,7 +52,7 @@ def show(summary: RunSummary, diagnosis: Diagnosis, curves: Curves, out: TextIO)
         if table.key in _TABLES:
             console.print()
             console.print(Text(table.title, style="bold"))
-            _table(console, table.heads, _worth(table.rows))
+            _table(console, table.heads, _worth(table.rows), width)
 
 
 def _fact(console: Console, line: Line, width: int) -> None:
@@ -69,9 +71,23 @@ def _worth(rows: list[list[str]]) -> list[list[str]]:
     return [row for row in rows[:-1] if FAILED in row[1:]][:_PROBES] + rows[-1:]
 
 
-def _table(console: Console, heads: list[str], rows: list[list[str]]) -> None:
+def _table(console: Console, heads: list[str], rows: list[list[str]], width: int) -> None:
+    """A table that keeps within the width: of many columns the first two and the newest, a long name is cut."""
     every = [[visible(cell) for cell in row] for row in (heads, *rows)]
     widths = [max(cells(row[place]) for row in every) for place in range(len(heads))]
+    while len(widths) > 3 and _NAME + sum(widths[1:]) + 2 * len(widths) > width:
+        for row in (widths, *every):
+            del row[2]
+    widths[0] = min(widths[0], max(_NAME, width - sum(widths[1:]) - 2 * len(widths)))
+    every = [[_cut(cell, size) for cell, size in zip(row, widths, strict=True)] for row in every]
     for number, row in enumerate(every):
         line = "  " + "  ".join(padded(cell, size) for cell, size in zip(row, widths, strict=True))
         console.print(Text(line.rstrip(), style="dim" if not number else ""))
+
+
+def _cut(words: str, width: int) -> str:
+    if cells(words) <= width:
+        return words
+    while cells(words) > width - 3:
+        words = words[:-1]
+    return f"{words}..."

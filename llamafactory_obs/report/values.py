@@ -4,7 +4,7 @@ import time
 
 from ..charts.text import number as plain_number
 from ..summary import Session, Why
-from ..texts import text
+from ..texts import language, text, texts
 
 DASH = "–"
 
@@ -12,6 +12,11 @@ DASH = "–"
 def t(key: str, /, **values: object) -> str:
     """One text of the sheet."""
     return text(f"report.{key}", **values)
+
+
+def named(kind: str, word: str) -> str:
+    """A word of the record as people read it; one that we do not know stays as it is."""
+    return texts("report", language()).get(f"{kind}.{word.replace(' ', '_')}", word)
 
 
 def num(value: float | None) -> str:

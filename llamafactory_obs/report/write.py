@@ -15,9 +15,11 @@ def write_markdown(sheet: str, path: Path) -> None:
         ConfigError: the folder is not there, the file cannot be written, or it is one that we did not make.
     """
     path = Path(os.path.realpath(path))
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder; name a file such as {path / 'sheet.md'}")
     try:
+        if path.is_dir():
+            raise ConfigError(f"{path} is a folder; name a file such as {path / 'sheet.md'}")
+        if not path.parent.is_dir():
+            raise ConfigError(f"{path}: the folder {path.parent} does not exist; make it first")
         if os.path.lexists(path) and not _is_ours(path):
             raise ConfigError(f"{path} exists and is no sheet of ours: not overwritten; name another file")
         replace_file(path, sheet.encode("utf-8", "replace"))

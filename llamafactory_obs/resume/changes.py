@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..preflight.ahead.effective import Effective
 from ..preflight.ahead.resume_changes import (
+    CADENCE,
     DATA,
     EFFECT,
     IGNORED,
@@ -42,6 +43,7 @@ def judge_changes(run: Effective, changes: Changes, folder: Path, step: int) -> 
     for key in SCHEDULE:
         if key in changes:
             points.append(Point("changed.schedule", WARN, shown(key, *changes[key]), "schedule"))
+    points += [Point("changed.cadence", WARN, shown(key, *changes[key])) for key in CADENCE if key in changes]
     points += [Point("changed.effect", INFO, shown(key, *changes[key])) for key in EFFECT if key in changes]
     return points
 
@@ -73,7 +75,7 @@ def length(changes: Changes, before: int | None, total: int | None, constant: bo
     if total is None:
         return changes
     changes = {key: change for key, change in changes.items() if key not in LENGTH}
-    if before not in (None, total) and not constant:
+    if isinstance(before, int) and before != total and not constant:
         changes["steps"] = (before, total)
     return changes
 

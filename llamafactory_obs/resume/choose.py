@@ -85,11 +85,11 @@ def named(folder: Path, word: str) -> Path:
         ConfigError: there is none.
     """
     for path in (folder / word, folder / f"checkpoint-{word}", Path(word).expanduser()):
-        if path.is_dir():
+        if word and path.is_dir() and path.resolve() != folder.resolve():
             return path
     there = sorted((one.name for one in folder.glob("checkpoint-*") if step_of(one.name) is not None), key=step_of)
     known = f"there are {', '.join(there[-4:])}" if there else f"there is none in {folder}"
-    raise ConfigError(f"--from {word}: no such checkpoint; {known}")
+    raise ConfigError(f"--from {word or repr(word)}: no such checkpoint; {known}")
 
 
 def _examined(path: Path, say: Callable[[str], None]) -> Examined:

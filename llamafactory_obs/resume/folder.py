@@ -1,10 +1,18 @@
 """What the folder around the checkpoint means for the resume: newer ones, rotation, another training at work."""
 
+import re
 import shlex
+import time
+from pathlib import Path
 
 from ..checkpoint.run_of import OLDER
 from ..preflight.ahead.effective import Effective
 from .point import GRAVE, INFO, WARN, Point
+
+#: seconds by which a folder's time may be ahead of the clock
+_AHEAD = 60
+#: what transformers' rotation takes for a checkpoint (5.6.0, `sort_checkpoints`); it resumes from `checkpoint-N` alone
+_COUNTED = re.compile(r"checkpoint-\d+.+")
 
 
 def around(run: Effective, plan) -> list[Point]:
@@ -59,14 +67,36 @@ def _itself(plan) -> list[Point]:
 
 
 def _rotation(run: Effective, plan) -> list[Point]:
-    """Newer folders that stay count as the newest for `save_total_limit`: rotation deletes the new ones, by their
-    numbers (transformers 5.6.0, `rotate_checkpoints`: at most `save_total_limit` stay, always the highest)."""
-    left = [one for one in (*plan.choice.passed, *plan.choice.newer) if (one.step or 0) > (plan.best.step or 0)]
-    if not left:
-        return []
-    names = [shlex.quote(str(plan.output / one.name)) for one in left]
-    values = {"count": len(left), "names": ", ".join(one.name for one in left), "paths": " ".join(names)}
+    """Newer folders that stay, and `save_total_limit`: rotation keeps the newest by the folders' times, not by their
+    numbers (transformers 5.6.0, `rotate_checkpoints`), and counts whatever begins with `checkpoint-N`."""
     limit = run.get("save_total_limit")
-    if isinstance(limit, int) and 0 < limit <= len(left):
-        return [Point("state.rotation", GRAVE, {**values, "limit": limit}, "move")]
-    return [Point("state.leftover", INFO, values, "move")]
+    limit = limit if isinstance(limit, int) and limit > 0 else None
+    newer = [one.name for one in plan.choice.newer]
+    left = [one.name for one in plan.choice.passed if (one.step or 0) > (plan.best.step or 0)] + newer
+    points = []
+    if left:
+        values = _named(left, plan.output) | {"limit": limit}
+        ahead = [name for name in left if _time(plan.output / name) > time.time() + _AHEAD]
+        if limit and limit <= len(ahead):
+            points.append(Point("state.rotation", GRAVE, values | _named(ahead, plan.output), "move"))
+        elif limit and newer:
+            points.append(Point("state.newer_deleted", WARN, values | _named(newer, plan.output), "move"))
+        else:
+            points.append(Point("state.leftover_limit" if limit else "state.leftover", INFO, values, "move"))
+    others = sorted(one.name for one in plan.output.glob("checkpoint-*") if one.is_dir() and _COUNTED.match(one.name))
+    if limit and others:
+        points.append(Point("state.counted", WARN, _named(others, plan.output) | {"limit": limit}, "move"))
+    return points
+
+
+def _named(names: list[str], output: Path) -> dict:
+    paths = " ".join(shlex.quote(str(output / name)) for name in names)
+    aside = shlex.quote(str(output / "set_aside"))
+    return {"count": len(names), "names": ", ".join(names), "paths": paths, "aside": aside}
+
+
+def _time(folder: Path) -> float:
+    try:
+        return folder.stat().st_mtime
+    except OSError:
+        return 0.0

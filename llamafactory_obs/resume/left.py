@@ -48,7 +48,8 @@ class Left:
             return [Point("left.nothing", GRAVE, values, "longer")]
         points = []
         if self.again > 0:
-            points.append(Point("left.again", INFO, {**values, "again": self.again, "last": self.step + self.again}))
+            values |= {"again": self.again, "first": self.step + 1, "last": self.step + self.again}
+            points.append(Point("left.again" if self.again > 1 else "left.again_one", INFO, values))
         return points
 
     def as_dict(self) -> dict:
@@ -74,6 +75,7 @@ def left_of(folder: Path, state: dict, total: int | None, batch: tuple[int, int]
         batch: sequences of a step before and now: epochs are passes over the rows.
     """
     step, epoch = state["global_step"], state.get("epoch")
+    epoch = epoch if isinstance(epoch, (int, float)) else None
     steps = max(total - step, 0) if total is not None else None
     epochs = steps * epoch / step * batch[1] / batch[0] if steps is not None and epoch and step else None
     last, seconds = _made(folder)

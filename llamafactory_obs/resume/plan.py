@@ -8,22 +8,22 @@ from pathlib import Path
 
 from ..checkpoint.examine import Examined
 from ..checkpoint.files import STATE, Incomplete, read_json
+from ..preflight.ahead.adapter_settings import adapter_of
 from ..preflight.ahead.effective import Effective
 from ..preflight.ahead.output_dir import no_folder
 from ..preflight.ahead.resume_changes import (
     DATA,
     LENGTH,
+    MODEL,
     base_rates,
+    cadence,
     find_changes,
-    read_checkpoint,
-    read_record,
+    read_before,
     whole_run,
 )
 from ..preflight.ahead.start import NEVER as STAGES
 from ..preflight.ahead.start import Start, how_it_starts
 from ..preflight.run_config import Arguments, RunConfig, parsed
-from ..record.reader import decode_run
-from ..record.schema import FOLDER, RUN
 from .agree import Agreement, agreement
 from .as_it_stands import as_it_stands
 from .changes import batches, judge_changes, length
@@ -33,6 +33,7 @@ from .folder import around
 from .launch import Launch, environment_of, override, survives_torchrun
 from .left import Left, left_of
 from .point import GRAVE, WARN, Point, worst
+from .recorded import recorded
 from .trackers import Continued, continued
 
 #: verdicts, from best to worst
@@ -134,12 +135,13 @@ def make_plan(config: RunConfig, asked: str | None = None, say: Callable[[str], 
             plan = Plan(config, output, start, Choice(output))
             plan.stands = as_it_stands(run, start, deep, None)
             return plan
-        wanted = named(output, asked) if asked else start.checkpoint if start.reason == "asked" else None
+        wanted = named(output, asked) if asked is not None else start.checkpoint if start.reason == "asked" else None
         folder = wanted.parent if wanted is not None else output
         choice = choose(folder, wanted, say)
         if not choice.good and wanted is not None and not asked:  # the config's own choice: a good one is better
-            other = choose(folder, None, say)
-            choice = other if other.good else choice
+            for place in dict.fromkeys((folder, output)):  # `resume_from_checkpoint` may name the output folder itself
+                if not choice.good and (other := choose(place, None, say)).good:
+                    choice = other
         stage = run.get("stage")
         plan = Plan(config, output, start, choice, stage=stage, never=stage in STAGES)
         known = {} if choice.best is None else {choice.best.path.resolve(): choice.best}
@@ -154,28 +156,29 @@ def make_plan(config: RunConfig, asked: str | None = None, say: Callable[[str], 
         total = plan.left.total if plan.left is not None else run.total_steps
         plan.stands = as_it_stands(run, start, examined, total)
         if start.kind == "resume":
-            plan.stands += _unfit(plan, run)
+            _unfit(plan, run)
         plan.state += around(run, plan)
     return plan
 
 
-def _unfit(plan: Plan, run: Effective) -> list[Point]:
+def _unfit(plan: Plan, run: Effective) -> None:
     """What else is wrong with a resume as it stands: it does not fit, or other processes are started than before."""
-    points = []
-    if keys := [point.values["key"] for point in plan.changes if point.name == "changed.model"]:
-        points.append(Point("stands.misfit", GRAVE, {"keys": ", ".join(keys)}))
-    before = decode_run(plan.start.checkpoint.parent / FOLDER / RUN).get("world") or {}
+    itself = find_changes(run, adapter_of(plan.start.checkpoint, run), [])
+    keys = [point.values["key"] for point in plan.changes if point.name == "changed.model"]
+    if keys := list(dict.fromkeys([*keys, *(key for key in itself if key in MODEL)])):
+        plan.stands = [point for point in plan.stands if point.name not in ("stands.loses", "stands.wrong")]
+        plan.stands.append(Point("stands.misfit", GRAVE, {"keys": ", ".join(keys)}))
+    before = recorded(plan.start.checkpoint.parent).get("world") or {}
     if isinstance(before.get("world_size"), int) and before["world_size"] != run.processes:
         values = {"now": run.processes, "before": before["world_size"]}
-        points.append(Point("stands.processes", GRAVE, values))
-    return points
+        plan.stands.append(Point("stands.processes", GRAVE, values))
 
 
 def _judge(plan: Plan, run: Effective, arguments: Arguments) -> None:
     """Everything about the chosen checkpoint."""
     best = plan.best
     folder = best.path.parent
-    record = decode_run(folder / FOLDER / RUN)
+    record = recorded(folder)
     try:
         state = read_json(best.path / STATE)
         step = int(state["global_step"])
@@ -183,8 +186,7 @@ def _judge(plan: Plan, run: Effective, arguments: Arguments) -> None:
         return
     environment, open_ = _environment(record.get("world") or {})
     with _set(environment):
-        before = read_record(folder / FOLDER / RUN) or read_checkpoint(run, best.path, state)
-        changes = find_changes(run, before, base_rates(best.path))
+        changes = find_changes(run, read_before(run, best.path, state), base_rates(best.path))
         rows = ((record.get("data") or {}).get("rows") or {}).get("rows")
         if isinstance(rows, int) and not run.packs and not set(changes) & set(DATA):
             run = Effective(run.config, arguments, rows)
@@ -194,6 +196,7 @@ def _judge(plan: Plan, run: Effective, arguments: Arguments) -> None:
             changes = length(changes, state.get("max_steps"), total, constant)
         else:  # nothing left, or not known: that is said, and not that the curve changes
             changes = {key: change for key, change in changes.items() if total is None or key not in LENGTH}
+        changes |= cadence(run, state, total)
         plan.agreement = agreement(run, record, changes, arguments.data)
         plan.changes = judge_changes(run, changes, plan.output, step)
         if run.get("ignore_data_skip"):

@@ -6,6 +6,7 @@ from ..texts import text
 
 #: of a point. info: good to know; warn: the exit code is 1; grave: and `--exec` does not start without `--accept`
 INFO, WARN, GRAVE = "info", "warn", "grave"
+_COMMANDS = ("scale_rate", "running", "move")
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ class Point:
     def cure(self, lang: str | None = None) -> str:
         """What to do, in words; "" for nothing."""
         return text(f"resume.fix.{self.fix}", lang, **self.values) if self.fix else ""
+
+    @property
+    def is_command(self) -> bool:
+        """Is what to do a command, to be copied whole?"""
+        return self.fix in _COMMANDS
 
     def as_dict(self) -> dict:
         """For `--json`, in English."""

@@ -13,6 +13,8 @@ from .plan import CHANGED, DONE, EXACT, MISFIT, NEVER, NONE, WARM, Plan
 from .point import GRAVE, INFO, WARN, Point
 
 _COLUMNS = 80
+#: in place of a level: a command, whole, so that it can be copied
+_COMMAND = "command"
 _MARK = {INFO: " ", WARN: "!", GRAVE: "x"}
 _COLOUR = {INFO: "", WARN: "yellow", GRAVE: "bold red"}
 _HEADS = {
@@ -126,17 +128,20 @@ def _points(console: Console, label: str, points: list[Point], marks: bool = Tru
         level = point.level if marks or point is not points[0] else INFO
         rows.append((level, point.say()))
         if cure := point.cure():
-            rows.append((None, text("resume.label.do") + cure))
+            rows.append((_COMMAND if point.is_command else None, text("resume.label.do") + cure))
     _row(console, label, rows)
 
 
 def _row(console: Console, label: str, rows: list[tuple[str | None, str]]) -> None:
-    """A label, then one text under the other; `None` for the level: it belongs to the one above."""
+    """A label, then one text under the other; `None` for the level: it belongs to the one above,
+    and so does `_COMMAND`, which is not broken."""
     for number, (level, said) in enumerate(rows):
         head = _label(label) if label and not number else " " * 14
-        mark = "    " if level is None else f"{_MARK[level]} "
-        style = _COLOUR[level] if level else ""
-        for at, line in enumerate(wrapped(" " * (14 + len(mark)), said)):
+        below = level in (None, _COMMAND)
+        mark = "    " if below else f"{_MARK[level]} "
+        style = "" if below else _COLOUR[level]
+        indent = " " * (14 + len(mark))
+        for at, line in enumerate([indent + said] if level == _COMMAND else wrapped(indent, said)):
             shown = Text(head if not at else " " * 14, style="bold")
             shown.append(mark if not at else " " * len(mark), style=style)
             shown.append(line[14 + len(mark) :], style=style if level == GRAVE else "")

@@ -19,7 +19,8 @@ def alerts_of(events: list[dict]) -> list[RaisedAlert]:
         life = event.get("alert") if isinstance(event.get("alert"), dict) else {}
         id_ = str(life.get("id") or f"{event.get('name')}/{event.get('title')}")
         held = found.get(id_)
-        text = held.text if held is not None and life.get("state") == "resolved" else str(event.get("text", ""))
+        told = held if held is not None and life.get("state") == "resolved" else None
+        evidence = event.get("evidence") if isinstance(event.get("evidence"), dict) else {}
         title = held.title if held is not None else str(event.get("title", ""))
         level = max(held.level if held else "info", str(event.get("level")), key=lambda word: RANK.get(word, 0))
         is_open = life.get("open")
@@ -32,7 +33,8 @@ def alerts_of(events: list[dict]) -> list[RaisedAlert]:
             last=event["step"],
             count=life["count"] if type(life.get("count")) is int else (held.count if held else 0) + 1,
             open=is_open if isinstance(is_open, bool) else None,
-            text=text,
+            text=told.text if told else str(event.get("text", "")),
+            evidence=told.evidence if told else evidence,
         )
     return list(found.values())
 

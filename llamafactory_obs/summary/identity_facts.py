@@ -20,8 +20,10 @@ def mappings(node: object, *path: str) -> list[dict]:
 
 
 def number(value: object) -> float | int | None:
-    """A number that is no truth value, else None."""
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    """A number that is no truth value and no whole number beyond 64 bits (which is no float), else None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if isinstance(value, float) or abs(value) < 1 << 63 else None
 
 
 def words(value: object) -> str | None:
@@ -183,7 +185,7 @@ def missing_facts(brief: Brief, machine: Machine, used: Used, run: dict) -> dict
         why = next((said[name] for name in (where, where.rpartition(".")[0]) if name in said), None)
         if not run:
             found[field] = Why("no_record")
-        elif why is not None:
+        elif why is not None and not (else_ == "no_git" and "not in a git repository" in why):
             found[field] = Why("said", {"why": why})
         else:
             found[field] = Why(else_)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
 
+from ..errors import ConfigError
 from ..logs.curves import Curves
 from ..logs.folder import checkpoints
 from ..logs.names import STAMP, STEP
@@ -72,7 +73,10 @@ def load(path: str | Path) -> Loaded:
         ConfigError: there is nothing to read, in one line.
     """
     path = Path(path)
-    record = _record_of(path)
+    try:
+        record = _record_of(path)
+    except OSError as error:  # no name of a file, no right to look
+        raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
     if record is None or not (record / STEPS).is_file():
         output_dir = record.parent if record is not None else path if path.is_dir() else path.parent
         return Loaded(path, output_dir, record, read(path))

@@ -87,7 +87,10 @@ class ProbeMatrix:
 
 @dataclass(frozen=True)
 class RaisedAlert:
-    """One alert. `id` as in docs/alerts.md; level: the gravest; open: goes on (None: an older record)."""
+    """One alert. `id` as in docs/alerts.md; level: the gravest; open: goes on (None: an older record).
+
+    `text` and `evidence` are those of the last time that it was raised, at step `last`.
+    """
 
     id: str
     name: str
@@ -98,6 +101,7 @@ class RaisedAlert:
     count: int
     open: bool | None
     text: str
+    evidence: dict
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ import textwrap
 import unicodedata
 
 #: characters that begin no line and that end none
-_NOT_FIRST = frozenset(",。;:!?、)》」』】…%,.;:!?)]}")
-_NOT_LAST = frozenset("(《「『【([{")
+_NOT_FIRST = frozenset("\uff0c\u3002\uff1b\uff1a\uff01\uff1f\u3001\uff09\u300b\u300d\u300f\u3011\u201d\u2026%,.;:!?)]}")
+_NOT_LAST = frozenset("\uff08\u300a\u300c\u300e\u3010\u201c([{")
 
 _SPACES = dict.fromkeys(map(ord, "\t\n\r\v\f"), " ")
 

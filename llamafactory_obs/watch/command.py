@@ -50,8 +50,9 @@ def request(args) -> Request:
     """
     if not (math.isfinite(args.interval) and 0.1 <= args.interval <= 3600):
         raise ConfigError(f"--interval must be between 0.1 and 3600 seconds, got {args.interval:g}")
-    if args.price is not None and not (math.isfinite(args.price) and 0 <= args.price < 1e9):
-        raise ConfigError(f"--price must be 0 or more for one hour, got {args.price:g}")
+    from ..settings import parse_price_words
+
+    parse_price_words(args.price)
     path = Path(args.path).expanduser()
     try:
         there, folder = path.exists(), path.is_dir()

@@ -11,9 +11,11 @@ from pathlib import Path
 from ...checkpoint.context import ranks_by_files
 from ...checkpoint.files import Incomplete, read_json
 from ...checkpoint.pickle_words import training_args
+from ...checkpoint.resume_state import layout_of
 from ...checkpoint.torch_file import load_safely
 from ...record.schema import FOLDER, RUN
 from ..result import FAIL, PASS, WARN, Check
+from .adapter_settings import adapter_of
 from .effective import Effective
 
 #: restored with the optimizer's state: what the config says is ignored
@@ -29,7 +31,10 @@ _DATA = "dataset template cutoff_len packing neat_packing mask_history train_on_
 _DATA += " mix_strategy interleave_probs tool_format default_system enable_thinking"
 DATA = tuple(_DATA.split())
 _MODEL = "model_name_or_path finetuning_type lora_rank lora_target additional_target use_dora optim use_muon use_galore"
-_MODEL += " use_apollo use_badam use_adam_mini loraplus_lr_ratio"
+_MODEL += (
+    " use_apollo use_badam use_adam_mini loraplus_lr_ratio deepspeed freeze_trainable_layers freeze_trainable_modules"
+)
+_MODEL += " freeze_extra_modules use_llama_pro resize_vocab"
 #: the saved state fits no other model or optimizer
 MODEL = tuple(_MODEL.split())
 #: the saved adapter counts by another factor at once: PEFT takes the factor from the config, not from the checkpoint
@@ -39,7 +44,10 @@ _EFFECT += " simpo_gamma kto_chosen_weight kto_rejected_weight bf16 fp16 pure_bf
 #: they hold from the first step of the resume on, as asked
 EFFECT = tuple(_EFFECT.split())
 
-_OF_LORA = re.compile("lora|use_dora|use_rslora")
+_OF_LORA = re.compile("lora|use_dora|use_rslora|additional_target")
+#: the Trainer takes them from the checkpoint's trainer_state.json, whatever the config says (5.6.0:
+#: `_inner_training_loop` replaces the state that `compute_steps` has filled)
+CADENCE = ("save_steps", "eval_steps", "logging_steps")
 
 Changes = dict[str, tuple[object, object]]
 
@@ -51,6 +59,8 @@ _GROUPS = (
     ("resume_data", DATA, WARN, "other rows than in the first part", _ANEW),
     ("resume_ignored", IGNORED, WARN, "a resume ignores it, the old value goes on", f"{_ANEW} with the checkpoint's "
      "weights (adapter_name_or_path for LoRA, else model_name_or_path)"),
+    ("resume_cadence", CADENCE, WARN, "a resume ignores it, the checkpoint's trainer_state.json has the old one",
+     "as before"),
     ("resume_schedule", SCHEDULE, WARN, "the schedule is computed anew: the learning rate jumps", "as before"),
     ("resume_rows", ROWS, WARN, "other rows are skipped: some are seen twice, some never", "as before"),
 )  # fmt: skip
@@ -62,13 +72,13 @@ def check_changes(run: Effective, checkpoint: Path) -> list[Check]:
     """`resume_<group>` for what has changed, else one `resume_keys`; and `resume_left`."""
     recorded = read_record(checkpoint.parent / FOLDER / RUN)
     state = read_json(checkpoint / "trainer_state.json")
-    before = recorded or read_checkpoint(run, checkpoint, state)
-    changes = find_changes(run, before, base_rates(checkpoint))
+    changes = find_changes(run, read_before(run, checkpoint, state), base_rates(checkpoint))
     total, rests_on = whole_run(run, state, changes)
     if total is not None:
         changes = {key: change for key, change in changes.items() if key not in LENGTH}
         if state.get("max_steps") not in (None, total) and not _constant(run, changes):
             changes["steps"] = (state["max_steps"], total)
+    changes |= cadence(run, state, total)
     checks = []
     for name, keys, status, then, fix in _GROUPS:
         of = {key: change for key, change in changes.items() if key in keys}
@@ -98,7 +108,7 @@ def find_changes(run: Effective, recorded: dict, rates: list[float]) -> Changes:
     lora = run.get("finetuning_type") == "lora"
     for key in (*IGNORED, *SCHEDULE, *ROWS, *DATA, *MODEL, *SCALE, *EFFECT):
         if key in recorded and (lora or not _OF_LORA.match(key)):
-            value = run.processes if key == "processes" else run.get(key)
+            value = _value(run, key)
             if not _equal(key, recorded[key], value):
                 changes[key] = (_plain(recorded[key]), _plain(value))
     new = float(run.get("learning_rate"))
@@ -112,9 +122,51 @@ def find_changes(run: Effective, recorded: dict, rates: list[float]) -> Changes:
     return changes
 
 
+def _value(run: Effective, key: str) -> object:
+    if (
+        key == "deepspeed"
+    ):  # on or off: it reads its own shards and no others, the Trainer without it reads none of them
+        return bool(run.get(key))
+    return run.processes if key == "processes" else run.get(key)
+
+
 def _constant(run: Effective, changes: Changes) -> bool:
     """Does the rate stay what it is, however long the run?"""
     return run.word("lr_scheduler_type").startswith("constant") and "lr_scheduler_type" not in changes
+
+
+def cadence(run: Effective, state: dict, total: int | None) -> Changes:
+    """How often it logs, evaluates and saves: key -> (of the checkpoint, of the config), where they differ.
+
+    Args:
+        state: the checkpoint's `trainer_state.json`.
+        total: steps of the run: below 1 a key is a share of them.
+    """
+    changes: Changes = {}
+    for key in CADENCE:
+        old, new = state.get(key), run.get(key)
+        counts = run.word(f"{key.removesuffix('_steps')}_strategy") == "steps"
+        if not counts or not isinstance(old, (int, float)) or not isinstance(new, (int, float)):
+            continue
+        if 0 < new < 1:
+            if total is None:
+                continue
+            new = math.ceil(total * new)
+        if old != new:
+            changes[key] = (old, int(new) if new == int(new) else new)
+    return changes
+
+
+def read_before(run: Effective, checkpoint: Path, state: dict) -> dict:
+    """The arguments of the run that saved a checkpoint: of its record, else as the checkpoint says. What the adapter in
+    it says of itself goes before the record: it may have come from another run."""
+    recorded = read_record(checkpoint.parent / FOLDER / RUN)
+    if not recorded:
+        return read_checkpoint(run, checkpoint, state)
+    itself = adapter_of(checkpoint, run)
+    if itself.get("finetuning_type") == run.get("finetuning_type"):
+        del itself["finetuning_type"]  # full and freeze save the same files
+    return {**recorded, **itself, "deepspeed": layout_of(checkpoint) == "deepspeed"}
 
 
 def read_checkpoint(run: Effective, checkpoint: Path, state: dict) -> dict:
@@ -129,7 +181,7 @@ def read_checkpoint(run: Effective, checkpoint: Path, state: dict) -> dict:
         said["per_device_train_batch_size"] = batch
     if any(checkpoint.glob("rng_state*.pth")):
         said["processes"] = ranks_by_files(checkpoint)
-    return {**said, **adapter_of(checkpoint, run.get("finetuning_type"))}
+    return {**said, **adapter_of(checkpoint, run), "deepspeed": layout_of(checkpoint) == "deepspeed"}
 
 
 def read_record(file: Path) -> dict:
@@ -138,25 +190,11 @@ def read_record(file: Path) -> dict:
         record = read_json(file)
         groups = record["config"]["resolved"].values()
         world = (record.get("world") or {}).get("world_size")
+        groups = list(groups)
     except (Incomplete, LookupError, TypeError, AttributeError):
         return {}
-    arguments = {key: value for group in groups for key, value in (group or {}).items()}
+    arguments = {key: value for group in groups if isinstance(group, dict) for key, value in group.items()}
     return {**arguments, "processes": world} if arguments and world else arguments
-
-
-def adapter_of(checkpoint: Path, method: str) -> dict:
-    """What a checkpoint's files say about the method: `finetuning_type`; of an adapter `lora_rank`, `lora_alpha` ...
-
-    Full tuning and freeze save the same files; then it is `method`, that of the config."""
-    try:
-        adapter = read_json(checkpoint / "adapter_config.json")
-    except Incomplete:
-        whole = any(checkpoint.glob("model*.safetensors"))
-        return {"finetuning_type": method if method in ("full", "freeze") else "full"} if whole else {}
-    if adapter.get("peft_type") != "LORA":
-        return {"finetuning_type": "oft"}
-    said = {"lora_rank": "r", "lora_alpha": "lora_alpha", "use_rslora": "use_rslora", "use_dora": "use_dora"}
-    return {"finetuning_type": "lora", **{key: adapter[name] for key, name in said.items() if name in adapter}}
 
 
 def base_rates(checkpoint: Path) -> list[float]:
@@ -177,7 +215,7 @@ def whole_run(run: Effective, state: dict, changes: Changes) -> tuple[int | None
     if run.total_steps is not None and (run.get("max_steps") > 0 or not run.packs):
         return run.total_steps, ""
     step, epoch = state["global_step"], state.get("epoch")
-    if not epoch or set(changes) & {*ROWS, *DATA}:
+    if not isinstance(epoch, (int, float)) or not epoch or set(changes) & {*ROWS, *DATA}:
         return None, ""
     per_epoch = round(step / epoch)
     return math.ceil(run.get("num_train_epochs") * per_epoch), f" (by the checkpoint: {per_epoch} steps an epoch)"

@@ -23,13 +23,13 @@ def copy_clean(source: Path, target: Path) -> int:
     if source.suffix in _JSON:
         text = source.read_text(encoding="utf-8", errors="replace")
         cleaned = clean(text, indent=2)
-        target.write_text(cleaned, encoding="utf-8", newline="")
+        target.write_text(cleaned, encoding="utf-8", errors="replace", newline="")
         return int(cleaned != text)
     changed = 0
     lines = source.suffix in _LINES
     with (
         open(source, encoding="utf-8", errors="replace", newline="") as read,
-        open(target, "w", encoding="utf-8", newline="") as write,
+        open(target, "w", encoding="utf-8", errors="replace", newline="") as write,
     ):
         for line in read:
             cleaned = clean(line) if lines else redact_text(line)

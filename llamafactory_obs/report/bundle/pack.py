@@ -98,7 +98,7 @@ def _pack(loaded: Loaded, price: Price | None, target: Path, scratch: Path) -> d
         "weights": weights,
         "secrets_replaced": {name: count for name, count in sorted(cleaned.items()) if count},
     }
-    (inside / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (inside / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8", errors="replace")
     root = re.sub(r"[^\w.\-]+", "_", manifest["run"]).strip(".") or "run"
     packed = scratch / target.name
     archive.write(packed, root, [(name, inside / name) for name in (MANIFEST, *names)])
@@ -145,14 +145,14 @@ def _written(loaded: Loaded, summary: RunSummary, diagnosis: Diagnosis, inside: 
     _dump(inside / "data_card.json", redact(data_card(loaded, summary)))
     for name, rows in (("probes", failed_probes(loaded)), ("samples", failed_samples(loaded))):
         lines = "".join(json.dumps(redact(row), ensure_ascii=False) + "\n" for row in rows)
-        (inside / "failed" / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+        (inside / "failed" / f"{name}.jsonl").write_text(lines, encoding="utf-8", errors="replace")
     if run and not (inside / FOLDER / RUN).is_file():
         _dump(inside / FOLDER / RUN, redact(run))
     curves = loaded.curves
-    (inside / "sheet.md").write_text(markdown(summary, diagnosis, curves, utc=True), encoding="utf-8")
-    (inside / "sheet.html").write_text(render(summary, diagnosis, curves, utc=True), encoding="utf-8")
+    (inside / "sheet.md").write_text(markdown(summary, diagnosis, curves, utc=True), encoding="utf-8", errors="replace")
+    (inside / "sheet.html").write_text(render(summary, diagnosis, curves, utc=True), encoding="utf-8", errors="replace")
 
 
 def _dump(file: Path, value: object) -> None:
     file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    file.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8", errors="replace")

@@ -26,10 +26,12 @@ def verify(path: Path, run: Path | None = None) -> dict:
         `why` is "" for a whole one. `whole` is False also where the weights are others.
 
     Raises:
-        ConfigError: there is no such file.
+        ConfigError: there is no such file, or no such folder.
     """
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; name a bundle that `report --bundle` wrote")
+    if run is not None and not run.is_dir():
+        raise ConfigError(f"{run}: no such folder; name the run's output_dir, whose weights are to be compared")
     found: dict = {"path": str(path), "whole": False, "why": "", "files": 0, "bytes": path.stat().st_size}
     try:
         manifest, digest = _compare(path, found)

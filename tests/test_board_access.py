@@ -43,13 +43,36 @@ def test_the_names_of_this_machine_are_answered(board, host):
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "[::1", "a@localhost", "10.0.0.1"]
+    "host",
+    [
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "",
+        "[::1",
+        "a@localhost",
+        "10.0.0.1",
+        "127.999.1.1",
+        "127.1",
+        "localhost..",
+        "localhost, evil.example",
+        "0.0.0.0",
+        "localhost:1:2",
+    ],
 )
 def test_another_name_is_refused(board, host):
     for path in ("/", "/api/state", "/board.js"):
         status, _, body = board.get(path, Host=host)
         assert status == 403 and b"train" not in body
     assert b" 403 " in board.raw(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n"), "and no name at all"
+
+
+@pytest.mark.parametrize("names", [("localhost", "evil.example"), ("evil.example", "localhost")])
+def test_each_name_in_a_request_must_be_ours(board, names):
+    heads = "".join(f"Host: {name}\r\n" for name in names)
+    for request in (f"GET / HTTP/1.1\r\n{heads}", f"GET http://{names[0]}/ HTTP/1.1\r\nHost: {names[1]}\r\n"):
+        assert b" 403 " in board.raw(f"{request}Connection: close\r\n\r\n".encode())
+    assert b" 200 " in board.raw(b"GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "<script>"])
@@ -141,6 +164,9 @@ def test_long_answers_are_compressed_where_that_is_understood(board):
 
     plain = board.get("/api/state")
     packed = board.get("/api/state", Accept_Encoding="gzip")
+    for accepted in ("gzip;q=0", "gzip; q=0.0, br", "xgzip", "gzip;q=0.000"):
+        assert "content-encoding" not in board.get("/api/state", Accept_Encoding=accepted)[1], accepted
+    assert board.get("/api/state", Accept_Encoding="br, gzip;q=0.8")[1]["content-encoding"] == "gzip"
     assert "content-encoding" not in plain[1] and packed[1]["content-encoding"] == "gzip"
     assert json.loads(gzip.decompress(packed[2]))["runs"] == json.loads(plain[2])["runs"]
 
@@ -197,6 +223,19 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(locked):
         assert locked.get(path, Cookie=pair)[0] == 200
         assert locked.get(path, Cookie=pair, Host="any.name.example")[0] == 200, "a proxy may have any name"
     assert locked.get("/api/state", Cookie=pair.replace(f"_{locked.port}", "_1"))[0] == 401, "of another board"
+    name = pair.partition("=")[0]
+    for others in (
+        "a=1",
+        'a={"x": [1], "y": "z"}',
+        "no-equals-sign",
+        "a[b]=1",
+        "path=/; expires=1",
+        "\xe4=\xf6",
+        f"{name}=x",
+    ):
+        assert locked.get("/api/state", Cookie=f"{others}; {pair}")[0] == 200, others
+        assert locked.get("/api/state", Cookie=f"{pair}; {others}")[0] == 200, others
+        assert locked.get("/api/state", Cookie=others)[0] in (401, 403)
     assert locked.get(f"//evil.example/?token={TOKEN}")[0] in (303, 404)
     assert locked.get(f"//evil.example/?token={TOKEN}")[1].get("location", "./") == "./"
 
@@ -208,6 +247,14 @@ def test_off_this_machine_a_token_is_always_asked_for():
     for host in ("127.0.0.1", "localhost", "::1", "127.0.0.2"):
         assert Access.for_host(host, None).token is None
     assert TOKEN not in repr(Access.for_host("0.0.0.0", TOKEN))
+
+
+def test_two_machines_behind_tunnels_do_not_share_a_cookie(monkeypatch):
+    access, names = Access(TOKEN), set()
+    for machine in ("gpu-1", "gpu-2"):
+        monkeypatch.setattr("socket.gethostname", lambda machine=machine: machine)
+        names |= {access.cookie(8321)[0], access.cookie(8322)[0]}
+    assert len(names) == 4
 
 
 # ---- links and pipes -------------------------------------------------------------------------------------------------

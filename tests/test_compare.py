@@ -69,6 +69,32 @@ def test_nondeterminism_is_named_measured_and_explained(base, tmp_path, column, 
     )
 
 
+def test_the_name_says_the_stage_and_nothing_of_a_kind_of_tuning_that_is_not_used(base, tmp_path):
+    settings = {"stage": "pt", "finetuning_type": "full", "lora_rank": 8, "lora_alpha": 16}
+    _, one = pair(base, run(tmp_path / "b", losses(N, seed=1), settings))
+    assert one.run_name == "pt_full"
+
+
+def test_what_neither_record_has_is_no_equal_identity(base, tmp_path):
+    """A control stands above: with both known the same curves are nondeterminism."""
+    folders = [
+        run(tmp_path / name, losses(N, seed=seed), changes={"data__rows": None}) for seed, name in enumerate("ab")
+    ]
+    _, one = pair(*folders)
+    assert one.relation == "unknown" and ("unknown_of_both", {"key": "data.rows"}) in one.caveats
+    assert not one.reasons
+
+
+def test_the_best_evaluation_of_a_longer_run_is_told_beside_the_common_one(base, tmp_path):
+    short = {step: loss - 0.01 for step, loss in EVALS.items() if step <= 160}
+    found, one = pair(base, run(tmp_path / "b", losses(160, seed=2), {"learning_rate": 2e-4}, short))
+    assert found.verdict.better == "A", "it went further"
+    common = {"run": "A", "step": 160, "a": EVALS[160], "b": EVALS[160] - 0.01}
+    assert dict(one.caveats)["best_beyond"] == pytest.approx(common)
+    _, other = pair(base, run(tmp_path / "c", losses(N, seed=2), {"learning_rate": 2e-4}, EVALS))
+    assert "best_beyond" not in dict(other.caveats)
+
+
 def test_several_processes_are_a_reason(base, tmp_path):
     folders = []
     for name, seed in (("a", 1), ("b", 2)):

@@ -85,7 +85,13 @@ def test_wrong_calls(two, tmp_path, capsys):
         ([two[0], str(predict)], "predict.jsonl"),
         ([*two * 14], "at most 26"),
         ([*two, "--price", "-1"], "--price"),
+        ([*two, "--price", "1e308"], "--price"),
+        ([*two, "--price", "1", "--currency", "\x1b[31m"], "--currency"),
         ([*two, "--currency", "CNY"], "--price"),
+        ([*two, "--html", ""], "--html"),
+        ([*two, "--html", "x" * 300], "x"),
+        ([two[0], ""], "no name"),
+        ([two[0], "x" * 5000], "x"),
         ([*two, "--html", str(tmp_path / "no" / "x.html")], "make it first"),
         ([*two, "--html", str(tmp_path / "x.txt")], "not overwritten"),
     ):
@@ -191,6 +197,8 @@ def test_every_text_is_used():
 def test_names_are_safe_and_the_same_each_time():
     assert changed_name({"learning_rate": 2e-5, "lora_rank": 32}) == "lr2e-5_r32"
     assert changed_name({}) == ""
+    hashes = {"rows": "29902594", "weights": "12345e67"}  # all of its digits are decimal: a text all the same
+    assert changed_name(hashes) == "data-29902594_weights-12345e67"
     odd = {f"key_{i}": "../../etc/$(x) \n" * 9 for i in range(20)} | {"dataset": ["a b", "Ä/ö"]}
     name = changed_name(odd)
     assert name == changed_name(odd) and len(name) <= LONGEST and re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name)

@@ -12,7 +12,7 @@ from llamafactory_obs import load_record
 from llamafactory_obs.charts.decimate import ema
 from llamafactory_obs.live import CURVES, Follower
 from llamafactory_obs.live.curve import Curve
-from llamafactory_obs.record.schema import EVENTS, PROBES, STEPS
+from llamafactory_obs.record.schema import CHECKPOINTS, EVENTS, PROBES, STEPS
 
 LOSS, EVAL = "train/loss", "eval/loss"
 
@@ -190,6 +190,44 @@ def test_lines_that_are_no_rows_are_counted_and_skipped(tmp_path):
     seen = Follower(tmp_path).update()
     assert seen.step == 3 and seen.torn >= 12
     json.dumps(seen.as_dict(), allow_nan=False)
+
+
+def test_counts_of_two_suites_are_not_added_up(tmp_path):
+    record = LiveRecord(tmp_path)
+    record.steps(20)
+    row = {"segment": 0, "time": 1.79e9, "content": "c", "errors": []}
+    with open(tmp_path / "obs" / PROBES, "a") as handle:
+        for step in (10, 20):
+            for suite, asked in (("small", 3), ("large", 5)):
+                for number in range(asked):
+                    about = {
+                        "checkpoint": f"checkpoint-{step}",
+                        "step": step,
+                        "suite": suite,
+                        "probe": f"{suite} {number}",
+                    }
+                    handle.write(json.dumps(row | about | {"passed": step == 20 or number > 0}) + "\n")
+    found = Follower(tmp_path).update().probes
+    assert (found.checkpoint, found.passed, len(found.probes)) == ("checkpoint-20", 5, 5)
+    assert [one[2:] for one in found.history] == [(4, 5), (5, 5)]
+    assert [one.name for one in found.probes if one.change == "fixed"] == ["large 0"]
+
+
+def test_values_of_a_wrong_type_or_beyond_any_number_are_no_crash(tmp_path):
+    record = LiveRecord(tmp_path)
+    record.steps(2)
+    strange = [[1], {"a": 1}, None, "\ud800", True, 10**400, -(10**400), 1e308, "nan"]
+    names = ("step", "segment", "time", "kind", "level", "name", "title", "text", "action", "alert", "evidence")
+    names += ("train/loss", "time/step_s", "checkpoint", "probe", "passed", "errors", "seconds", "suite", "path")
+    for file in (STEPS, EVENTS, PROBES, CHECKPOINTS):
+        with open(tmp_path / "obs" / file, "a") as handle:
+            for name in names:
+                for kind in ("alert", "control", "verdict", "start"):
+                    row = {"step": 1, "segment": 0, "time": 1.79e9, "kind": kind, "probe": "a", "passed": True}
+                    handle.writelines(json.dumps(row | {name: value}) + "\n" for value in strange)
+    segments = [{"segment": value, "process_started": value} for value in strange]
+    (tmp_path / "obs" / "run.json").write_text(json.dumps({"segments": segments, "world": {"nodes": 10**400}}))
+    json.dumps(Follower(tmp_path).update().as_dict(), allow_nan=False)
 
 
 def test_the_folder_vanishes_and_comes_back(tmp_path):

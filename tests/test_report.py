@@ -129,6 +129,15 @@ def test_nothing_of_somebody_else_is_overwritten(capsys, tmp_path):
     [
         [],
         ["nowhere"],
+        [""],
+        ["x" * 5000],
+        ["RUN", "--html", ""],
+        ["RUN", "--bundle", ""],
+        ["RUN", "--markdown", ""],
+        ["RUN", "--html", "x" * 300],
+        ["RUN", "--markdown", "x" * 300],
+        ["RUN", "--price", "1e308"],
+        ["RUN", "--price", "1", "--currency", "\x1b[31m"],
         ["RUN", "--price", "-1"],
         ["RUN", "--price", "nan"],
         ["RUN", "--currency", "CNY"],
@@ -152,7 +161,7 @@ def test_a_note_is_added_while_the_training_writes(capsys, tmp_path):
     (obs / "notes.jsonl").write_text('{"step": 1, "time": 1, "text": "torn')
     before = {file.name: file.read_bytes() for file in obs.iterdir() if file.name != "notes.jsonl"}
     code, out, err = call(capsys, folder, "--note", "换了电源 hf_abcdefghijklmnopqrstuvwx", "--lang", "en")
-    assert code == 0 and out == "" and "note 1 added" in err
+    assert code == 0 and "换了电源 ***" in out and "note 1 added" in err
     assert before == {file.name: file.read_bytes() for file in obs.iterdir() if file.name != "notes.jsonl"}
     (note,) = summarize(folder).notes
     assert (note.step, note.text) == (20, "换了电源 ***")
@@ -186,3 +195,62 @@ def test_both_languages_have_the_same_texts_with_the_same_values():
 
 def _names(entry: str) -> set[str]:
     return {name for _, name, _, _ in string.Formatter().parse(entry) if name}
+
+
+def test_chinese_has_full_width_marks_between_chinese_words():
+    wrong = re.compile(r"[\u4e00-\u9fff][,:;?!]|[,:;?!][\u4e00-\u9fff]|[\u4e00-\u9fff]\(|\)[\u4e00-\u9fff]")
+    for feature in ("report", "summary", "compare", "watch"):
+        for key, words in texts(feature, "zh").items():
+            assert not wrong.search(re.sub(r"`[^`]*`|\{[^}]*\}", "", words)), (feature, key, words)
+
+
+def test_a_line_of_chinese_does_not_begin_with_a_closing_mark():
+    from llamafactory_obs.texts.wrap import wrapped
+
+    words = "\u8bad\u7ec3\uff08\u4e00\u4e8c\u4e09\uff09\uff0c\u635f\u5931\u3002" * 6
+    for width in range(20, 60):
+        lines = wrapped(words, width)
+        assert "".join(lines) == words
+        assert not any(line[0] in "\uff09\uff0c\u3002" or line[-1] == "\uff08" for line in lines), lines
+
+
+def test_alerts_levels_and_verdicts_are_told_in_the_language_of_the_sheet(capsys, tmp_path):
+    record = Record(tmp_path / "run")
+    record.run["unknown"] = [{"what": "code.sha", "why": "GitError: the working directory is not in a git repository"}]
+    record.run["code"] = {}
+    record.start()
+    record.steps(1, 5)
+    evidence = {"norm": 9.0, "baseline": 2.0, "ratio": 4.5}
+    record.event(
+        4, "alert", "grad_norm_spike", "Gradient norm 9", name="grad_norm_spike", level="warn", evidence=evidence
+    )
+    record.more["checkpoints"] = [{"step": 5, "save_s": 1.0, "verdict": "warm start only"}, {"verdict": "no step"}]
+    folder = record.write()
+    english, chinese = (call(capsys, folder, "--markdown", "-", "--lang", lang)[1] for lang in ("en", "zh"))
+    assert "| warn | 4 |" in english and "Gradient norm 9 |" in english and "checkpoint-5, warm start only" in english
+    assert lines_of(english)["code"].startswith("none: the working folder was no git repository")
+    assert "Gradient norm" not in chinese and "warm start" not in chinese and "GitError" not in chinese
+    row = next(line for line in chinese.splitlines() if "| 4 |" in line)
+    assert not re.search(r"[a-z]{3,} [a-z]{3,}", row)
+
+
+def test_a_wide_probe_matrix_keeps_to_80_columns(capsys, tmp_path):
+    record = Record(tmp_path / "run")
+    record.start()
+    record.steps(1, 5)
+    record.more["probes"] = [
+        {
+            "step": step,
+            "time": 1.79e9,
+            "checkpoint": f"checkpoint-{step}",
+            "probe": f"{number} {'long ' * 9}",
+            "suite": "s",
+        }
+        | {"passed": number % 3 > 0}
+        for step in range(10_000, 22_000, 1000)
+        for number in range(120)
+    ]
+    for lang in ("en", "zh"):
+        out = call(capsys, record.write(), "--lang", lang)[1]
+        assert max(cells(line) for line in out.splitlines()) <= 80
+        assert "21000" in out and "80/120" in out and "0 long" in out

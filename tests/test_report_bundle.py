@@ -201,6 +201,23 @@ def test_a_damaged_archive_is_no_traceback(bundle, tmp_path, capsys, damage):
     assert "NOT whole" in capsys.readouterr().out
 
 
+def test_weights_are_compared_with_a_folder_that_is_there(bundle, tmp_path, capsys):
+    assert cli.main(["report", "--verify", str(bundle), str(tmp_path / "none")]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "no such folder" in err and err.count("\n") == 1
+
+
+def test_half_a_character_in_an_answer_is_no_crash(tmp_path):
+    record = Record(tmp_path / "run")
+    record.start()
+    record.steps(1, 5)
+    row = {"step": 5, "time": BEGIN, "suite": "s", "checkpoint": "checkpoint-5", "probe": "a", "passed": False}
+    record.more["probes"] = [row | {"errors": ["x"], "output": "half \ud83d"}]
+    file = tmp_path / "a.zip"
+    assert cli.main(["report", str(record.write()), "--bundle", str(file), "--html", str(tmp_path / "a.html")]) == 0
+    assert "half" in contents(file)["failed/probes.jsonl"].decode()
+
+
 def test_without_final_weights_the_newest_checkpoint_is_named(tmp_path):
     record = Record(tmp_path / "run")
     record.start()

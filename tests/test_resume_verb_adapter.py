@@ -85,3 +85,11 @@ def test_an_adapter_that_is_gone_on_with_has_its_own_rank(folder, tmp_path):  # 
     shutil.rmtree(folder.out / "obs")
     plan = folder.plan(adapter_name_or_path=str(tmp_path / "first"), lora_rank=16)
     assert plan.verdict == "continues, changed" and "stands.misfit" not in names(plan.stands)
+
+
+@pytest.mark.parametrize("config", [None, "ds.json"])
+def test_deepspeed_reads_its_own_shards_alone(folder, config):  # noqa: F811
+    """transformers 5.6.0, `deepspeed_load_checkpoint`: without `global_step*` it ends with an error."""
+    plan = folder.plan(deepspeed=config)
+    assert (plan.verdict == "does not fit") == (config is not None)
+    assert ("deepspeed" in [one.values.get("keys") for one in plan.stands]) == (config is not None)

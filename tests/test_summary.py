@@ -138,14 +138,14 @@ def test_gates_of_before_the_run_count_and_say_what_was_changed(tmp_path):
 def test_preflight_keeps_what_its_gates_said(tmp_path):
     config = RunConfig(tmp_path / "run.yaml", {"output_dir": str(tmp_path / "new" / "run"), "stage": "sft"}, Settings())
     mask, smoke = ({"name": name, "status": "pass", "checks": [], "fix": ""} for name in ("mask", "smoke"))
-    file = keep(config, [mask])
+    file = keep(config, [mask], str)
     assert file == gates_file(tmp_path / "new" / "run") and not (tmp_path / "new" / "run").exists()
-    keep(config, [smoke])
+    keep(config, [smoke], str)
     assert [gate["name"] for gate in read_gates(file)["gates"]] == ["mask", "smoke"], "asked for one after the other"
     config.given["stage"] = "pt"
-    keep(config, [smoke | {"status": "fail"}])
+    keep(config, [smoke | {"status": "fail"}], str)
     assert [(gate["name"], gate["status"]) for gate in read_gates(file)["gates"]] == [("smoke", "fail")]
-    assert keep(RunConfig(tmp_path, {}, Settings()), [mask]) is None
+    assert keep(RunConfig(tmp_path, {}, Settings()), [mask], str) is None
 
 
 def test_probes_alerts_checkpoints_and_the_price(tmp_path):

@@ -66,6 +66,21 @@ def test_the_chinese_is_chinese_and_the_english_is_not(feature):
             assert not CHINESE.search(template), f"{feature}.{key}: {template}"
 
 
+#: ASCII marks that Chinese does not have beside its characters, a value or a piece of code
+NARROW = re.compile("[\u3400-\u9fff][,:;?!(]|[,:;!?)][\u3400-\u9fff]|[}`)][,;:](?![ /\\d])")
+
+
+@pytest.mark.parametrize("feature", sorted(FILES["zh"]))
+def test_marks_in_chinese_are_full_width(feature):
+    wrong = []
+    for key, template in texts(feature, "zh").items():
+        for one in [template] if isinstance(template, str) else template:
+            words = re.sub(r"\{[^{}]*\}", "{}", re.sub(r"`[^`]*`|\[!|!\]", "``", one))
+            if found := NARROW.search(words):
+                wrong.append(f"{feature}.{key}: {found[0]} in {one}")
+    assert wrong == []
+
+
 # ---- the code ------------------------------------------------------------------------------------------------------
 
 

@@ -128,11 +128,11 @@ def test_what_the_live_diagnosis_says():
     found = {"name": "stalled", "step": 9, "text": "Learning stands still.", "until": None}
     found |= {"evidence": {"since": 5, "norm": 0.0, "steps_in_a_row": 5}, "causes": [{"name": "labels"}]}
     said = told("verdict", 9, "stalled: ...", {"verdict": "stalled", "findings": [found]}, lang="zh")
-    assert said.startswith("学习停滞:从第 5 步起") and "标签有误" in said
+    assert said.startswith("学习停滞：从第 5 步起") and "标签有误" in said
     assert told("verdict", 9, "healthy: ...", {"verdict": "healthy", "findings": []}, lang="zh") == "健康。"
     assert told("verdict", 9, "3 of 3 right", {"passed": {}}, lang="zh") == "3 of 3 right", "a probe's verdict"
     assert told("causes", 9, "", {"finding": "spike", "causes": [{"name": "special_batch"}]}, lang="zh") == (
-        "尖峰:可能原因:特殊的批。"
+        "尖峰：可能原因：特殊的批。"
     )
 
 

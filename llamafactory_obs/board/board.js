@@ -19,7 +19,7 @@ const charts = new Charts(document.querySelector("#charts .grid4"), [
 ].map((spec) => ({ ...spec, log: logs[spec.line] === true, onLog: (log) => { logs[spec.line] = log; keep("log", logs); } })), moved);
 
 const dirty = new Set();
-let painting = false;
+let painting = false, waited = ""; // runs that diagnose has not read yet, and whether there is something to read
 
 function changed(parts) {
   if (parts.has("runs")) dirty.add("head");
@@ -30,28 +30,36 @@ function changed(parts) {
   (document.hidden ? setTimeout : requestAnimationFrame)(paint);
 }
 
+// what cannot be drawn is told to the browser, and the rest is drawn
+function draw(part) {
+  try { part(); } catch (error) { reportError(error); }
+}
+
 function paint() {
   painting = false;
-  const runs = store.shown(), has = (...names) => names.some((name) => dirty.has(name)), now = store.serverNow();
-  if (has("listing", "head")) {
-    choices(runs);
+  const news = new Set(dirty), runs = store.shown(), has = (...names) => names.some((name) => news.has(name)), now = store.serverNow();
+  dirty.clear();
+  if (has("listing", "head")) draw(() => {
     at("runs").hidden = store.listing.length < 2;
     at("empty").hidden = store.listing.length > 0;
     at("empty").textContent = say("empty");
-    at("cards").replaceChildren(...runs.map((run) => card(run, now)));
+    choices(runs);
+  });
+  if (has("listing", "head", "findings")) draw(() => {
     at("cards").hidden = !runs.length;
-  }
-  if (has("findings") && !has("head", "listing")) at("cards").replaceChildren(...runs.map((run) => card(run, now)));
-  if (has("alerts", "runs")) tell(alerts(at("alerts").querySelector("div"), runs));
-  if (has("curves", "marks", "checkpoints", "runs")) {
+    at("cards").replaceChildren(...runs.map((run) => card(run, now)));
+  });
+  if (has("alerts", "runs")) draw(() => tell(alerts(at("alerts").querySelector("div"), runs)));
+  if (has("curves", "marks", "checkpoints", "runs")) draw(() => {
     at("charts").hidden = !runs.some((run) => Object.values(run.lines).some((line) => line.steps.length));
     charts.set(runs.map((run) => ({ ...run, marks: [...(run.marks || []), ...saves(run)] })));
     moved(charts.here);
-  }
-  if (has("findings", "runs")) at("findings").hidden = !findings(at("findings").querySelector("div"), runs);
-  if (has("probes", "runs")) at("probes").hidden = !probes(at("probes").querySelector("div"), runs);
-  if (has("checkpoints", "runs")) at("checkpoints").hidden = !checkpoints(at("checkpoints").querySelector("div"), runs, now);
-  dirty.clear();
+  });
+  const waits = runs.filter((run) => !run.findings).map((run) => `${run.id} ${Boolean(run.head?.step)}`).join(" ");
+  if (has("findings", "runs") || waits !== waited) draw(() => { at("findings").hidden = !findings(at("findings").querySelector("div"), runs); });
+  if (has("probes", "runs")) draw(() => { at("probes").hidden = !probes(at("probes").querySelector("div"), runs); });
+  if (has("checkpoints", "runs")) draw(() => { at("checkpoints").hidden = !checkpoints(at("checkpoints").querySelector("div"), runs, now); });
+  waited = waits;
   document.body.dataset.painted = String(store.tick);
 }
 

@@ -111,7 +111,7 @@ def run(request: Request) -> int:
 
 
 def _on_signals(server) -> dict:
-    """SIGTERM and SIGHUP end the board like Ctrl-C; returns what was there before. One that is ignored (nohup) stays so."""
+    """SIGTERM and SIGHUP end the board like Ctrl-C, but one that is ignored (nohup); returns what was there before."""
 
     def end(*_) -> None:
         threading.Thread(target=server.shutdown, daemon=True).start()  # it waits for the loop that this interrupts

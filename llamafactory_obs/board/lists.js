@@ -105,7 +105,7 @@ async function open(run, block, button, detail) {
 }
 
 const bytes = (size) => {
-  if (size === null) return "–";
+  if (!Number.isFinite(size)) return "–";
   const units = ["B", "kB", "MB", "GB", "TB"], power = Math.min(4, Math.max(0, Math.floor(Math.log10(Math.max(1, size)) / 3)));
   return `${(size / 1000 ** power).toFixed(power ? 1 : 0)} ${units[power]}`;
 };
@@ -117,7 +117,7 @@ export function checkpoints(place, runs, now) {
     const looks = { broken: "error", "warm start only": "warn" };
     const body = rows.slice(0, 30).map((one) => make("tr", "", cell("th", one.name || whole(one.step), "row"),
       make("td", "", one.verdict ? make("span", `tag ${looks[one.verdict] || "keep"}`, say(`verdict_${one.verdict.replaceAll(" ", "_")}`, {}, one.verdict)) : make("span", "absent", say("not_checked"))),
-      make("td", "", bytes(one.size)), make("td", "", one.save_s === null ? "–" : `${one.save_s.toFixed(1)} s`), make("td", "", say("ago", { time: span(now - one.time) }))));
+      make("td", "", bytes(one.size)), make("td", "", Number.isFinite(one.save_s) ? `${one.save_s.toFixed(1)} s` : "–"), make("td", "", say("ago", { time: span(now - one.time) }))));
     const heads = ["checkpoint", "good_for", "size", "save_time", "saved"].map((key) => cell("th", say(key), "col"));
     const note = [gone ? say("deleted", { count: gone }) : "", rows.length > 30 ? say("older", { count: rows.length - 30 }) : ""].filter(Boolean).join(" ");
     const scroll = make("div", "scroll", make("table", "plain-table", make("thead", "", make("tr", "", ...heads)), make("tbody", "", ...body)));

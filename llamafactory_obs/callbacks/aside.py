@@ -8,6 +8,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from ..texts import speaking
+
 
 class Aside:
     """Does one job after the other. A job returns a function, which the training thread calls, or None.
@@ -62,7 +64,8 @@ class Aside:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)
         while (job := self._jobs.get()) is not None and not self.stopped.is_set():
             try:
-                result = job()
+                with speaking("en"):  # it goes into the record
+                    result = job()
             except Exception as error:  # belongs to the callback: it is raised where that is guarded
                 result = _raising(error)
             if result is not None:

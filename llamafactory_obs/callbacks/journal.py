@@ -17,6 +17,7 @@ from ..identity.redact import hide, redact_text
 from ..record.reader import read_rows
 from ..record.schema import EVENTS, FOLDER, encode
 from ..record.writer import RecordWriter
+from ..texts import speaking
 from ..texts.findings import told
 from .console import Console
 from .trackers import Trackers
@@ -138,7 +139,8 @@ class Journal:
         grave = life.get("level", "info") if life.get("state") == "resolved" else event["level"]
         if grave != "info":
             title = f"{event['name']}: {event['title']}"
-            said = told(event["title"], event["step"], event["text"], event.get("evidence") or {})
+            with speaking(None):
+                said = told(event["title"], event["step"], event["text"], event.get("evidence") or {})
             self._trackers.alert(title, said, event["level"], event["step"])
         if self.post is not None and event["kind"] != "webhook":  # that one is about the webhooks
             try:
@@ -199,9 +201,10 @@ class Journal:
             return
         if show:
             often = life is not None and life["state"] == "repeated" and life["count"] > 1
-            more = texts.text("alerts.often", count=life["count"], since=life["since"]) if often else ""
-            said = told(row["title"], row["step"], row["text"], row["evidence"])
-            line = texts.text("alerts.line", step=row["step"], name=row["name"], said=said)
+            with speaking(None):
+                more = texts.text("alerts.often", count=life["count"], since=life["since"]) if often else ""
+                said = told(row["title"], row["step"], row["text"], row["evidence"])
+                line = texts.text("alerts.line", step=row["step"], name=row["name"], said=said)
             self.console.line(line + more, row["level"])
         if show or row["level"] != "info":
             self.pass_on(row)

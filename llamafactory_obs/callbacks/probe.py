@@ -135,9 +135,10 @@ class Probe(ObsCallback):
             self._process = None
         for event in self._events.new():
             said = event["text"]
-            if event["title"] == "verdict" and texts.language() != "en":
-                said = in_words(event["evidence"])
-            line = texts.text("alerts.line", step=event["step"], name="probe", said=said)
+            with texts.speaking(None):
+                if event["title"] == "verdict" and texts.language() != "en":
+                    said = in_words(event["evidence"])
+                line = texts.text("alerts.line", step=event["step"], name="probe", said=said)
             self.run.journal.console.line(line, event["level"])
             self.run.journal.pass_on(event)
             if event["title"] == "verdict":

@@ -12,6 +12,7 @@ from transformers import TrainerCallback
 
 from ..detect import Finding
 from ..record.schema import STEPS
+from ..texts import speaking
 from .arrivals import HostCopy
 from .base import ObsCallback, find_trainer
 from .basics import Basics
@@ -166,7 +167,8 @@ class Recorder(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         try:
-            self._begin(find_trainer(self), state)
+            with speaking("en"):  # as in `survives`
+                self._begin(find_trainer(self), state)
         except Exception as error:
             self._switch_off(error)
 

@@ -3,9 +3,11 @@
 import functools
 import time
 
+from ..texts import speaking
+
 
 def survives(method):
-    """Guard and time one entry point of the recorder."""
+    """Guard and time one entry point of the recorder. What is made there goes into the record, in English."""
 
     @functools.wraps(method)
     def call(self, *args, **kwargs):
@@ -13,7 +15,7 @@ def survives(method):
             return
         start = time.perf_counter()
         try:
-            with self.timing("callbacks"):
+            with self.timing("callbacks"), speaking("en"):
                 method(self, *args, **kwargs)
         except Exception as error:
             self._switch_off(error)

@@ -8,6 +8,7 @@ def tell_begin(run, state, lacks: list[Lack] | None) -> None:
     names = ", ".join(callback.yaml_name for callback in run.callbacks if callback.yaml_name not in run.ALWAYS)
     text = f"{names or 'no callbacks of ours'}; record: {run.folder}"
     evidence = {"callbacks": names, "max_steps": state.max_steps, "rows_replayed": len(run.previous.rows)}
+    evidence["record"] = run.folder
     if not state.global_step:
         run.event("start", "recorder", "training starts", text, evidence=evidence)
         return
@@ -23,6 +24,7 @@ def tell_begin(run, state, lacks: list[Lack] | None) -> None:
 def tell_end(run, state) -> None:
     """Training has ended; what goes on, and what each callback has cost."""
     evidence: dict = {"callbacks_s": {name: round(seconds, 4) for name, seconds in run.costs.items()}}
+    evidence["record"] = run.folder
     text = f"{state.global_step} steps; record: {run.folder}"
     open_alerts = run.journal.still_open()
     if open_alerts:

@@ -99,7 +99,9 @@ def _name(found: Differences) -> str:
         changes.pop("rows", None)
     if "model_name_or_path" in changes:
         changes.pop("weights", None)
-    weight = ("learning_rate", "finetuning_type", "lora_rank", "lora_alpha")
+    if changes.get("finetuning_type") not in (None, "lora"):  # what the other kind of tuning was set to
+        changes = {key: value for key, value in changes.items() if not key.startswith("lora_")}
+    weight = ("stage", "learning_rate", "finetuning_type", "lora_rank", "lora_alpha")
     ordered = sorted(changes, key=lambda key: weight.index(key) if key in weight else len(weight))
     return changed_name({key: changes[key] for key in ordered})
 

@@ -1,8 +1,8 @@
 """A comparison as plain JSON values; its sentences in English."""
 
 import dataclasses
-import math
 
+from ..output import plain
 from ..texts import speaking
 from .facts import end_level, facts
 from .model import Comparison, CurveParting, Pair, Run
@@ -13,7 +13,7 @@ def as_dict(comparison: Comparison) -> dict:
     """All of it. A number that is not finite becomes its word ("nan"): strict JSON has none."""
     with speaking("en"):
         found = comparison.verdict
-        return _plain(
+        return plain(
             {
                 "reference": comparison.runs[0].id,
                 "verdict": {
@@ -90,15 +90,3 @@ def _coded(kind: str, lines: list[tuple[str, dict]]) -> list[dict]:
         {"code": code, "values": values, "text": said}
         for (code, values), said in zip(lines, coded(kind, lines), strict=True)
     ]
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, dict):
-        return {str(name): _plain(part) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return str(value)

@@ -109,7 +109,8 @@ def caveats(
     found: list[tuple[str, dict]] = []
     axis: Axis = places.axis
     if a.curves.kind != b.curves.kind:
-        found.append(("other_kind", {"a": a.curves.kind, "b": b.curves.kind}))
+        kinds = {name: run.summary.brief.stage or run.curves.kind for name, run in (("a", a), ("b", b))}
+        found.append(("other_kind", kinds))
     elif keys := scale_keys(differences):
         found.append(("other_loss", {"keys": ", ".join(keys)}))
     if a.curves.kind == b.curves.kind == "rl":

@@ -34,6 +34,8 @@ SHORT = {
     "code": "code-",
     "callbacks": "",
 }
+#: keys whose value is a hash: text, also where all its digits happen to be decimal
+_HASHES = frozenset({"rows", "weights", "code"})
 
 
 def changed_name(changes: dict[str, object]) -> str:
@@ -65,7 +67,8 @@ def value_name(key: str, value: object) -> str:
         value = "-".join(map(str, value))
     if key == "model_name_or_path":
         value = str(value).replace("\\", "/").rstrip("/").rpartition("/")[2]
-    return slug(f"{short}{number_name(value)}")[:24].strip("-.")
+    said = str(value) if key in _HASHES else number_name(value)
+    return slug(f"{short}{said}")[:24].strip("-.")
 
 
 def number_name(value: object) -> str:

@@ -100,8 +100,8 @@ class Happened:
             str(row.get("path") or held.path),
             verdict if isinstance(verdict, str) else held.verdict,
             row["good"] if isinstance(row.get("good"), bool) else held.good,
-            row["save_s"] if fresh and isinstance(row["save_s"], (int, float)) else held.save_s,
-            row["bytes"] if isinstance(row.get("bytes"), int) else held.size,
+            row["save_s"] if fresh and type(row["save_s"]) in (int, float) else held.save_s,
+            row["bytes"] if type(row.get("bytes")) is int else held.size,
             bool(row.get("deleted")) or (held.deleted and not fresh),
         )
 
@@ -195,10 +195,11 @@ class Happened:
         if life.get("open") is not True:
             self._alerts.pop(name, None)
             return
-        level = life.get("level") if life.get("level") in RANK else event.level
+        level = life.get("level")
+        level = level if isinstance(level, str) and level in RANK else event.level
         since, count = life.get("since"), life.get("count")
-        since = since if isinstance(since, int) else event.step
-        self._alerts[name] = Alert(name, level, since, count if isinstance(count, int) else 1, event)
+        since = since if type(since) is int else event.step
+        self._alerts[name] = Alert(name, level, since, count if type(count) is int else 1, event)
 
 
 def _new_plan(session: Session, row: dict) -> None:

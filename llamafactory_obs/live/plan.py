@@ -69,17 +69,14 @@ def read_plan(folder: Path) -> Plan:
     model, world, hardware = (run.get(name) or {} for name in ("model", "world", "hardware"))
     gpus = [str(gpu.get("name")) for gpu in hardware.get("gpus") or [] if isinstance(gpu, dict) and gpu.get("name")]
     sizes = [gpu.get("memory_gib") for gpu in hardware.get("gpus") or [] if isinstance(gpu, dict)]
-    memory = [size for size in sizes if isinstance(size, (int, float)) and size > 0]
-    about = {
-        "model": model.get("name_or_path"),
-        **{name: settings.get(name) for name in ("stage", "finetuning_type", "template")},
-        "gpus": gpus,
-        "gpu_memory_gib": min(memory, default=None),
-        "world_size": world.get("world_size"),
-        "engine": world.get("engine"),
-    }
+    memory = [size for size in sizes if type(size) in (int, float) and size > 0]
+    words = {"model": model.get("name_or_path"), "engine": world.get("engine")}
+    words |= {name: settings.get(name) for name in ("stage", "finetuning_type", "template")}
+    about = {name: word for name, word in words.items() if isinstance(word, str)}
+    about |= {"gpus": gpus} if gpus else {}
+    about |= {"gpu_memory_gib": min(memory)} if memory else {}
+    about |= {"world_size": world.get("world_size")} if type(world.get("world_size")) is int else {}
     nodes = world.get("nodes")
-    about = {name: value for name, value in about.items() if isinstance(value, (str, int, float, list)) and value != []}
     return Plan(settings, about, nodes if isinstance(nodes, int) and nodes > 0 else 1, _price(run), _started(run))
 
 
@@ -96,7 +93,9 @@ def _started(run: dict) -> dict[int, float]:
     segments = run.get("segments")
     known = [one for one in segments if isinstance(one, dict)] if isinstance(segments, list) else []
     found = [(one.get("segment"), one.get("process_started")) for one in known]
-    return {at: float(time) for at, time in found if type(at) is int and type(time) in (int, float) and abs(time) < 1e12}
+    return {
+        at: float(time) for at, time in found if type(at) is int and type(time) in (int, float) and abs(time) < 1e12
+    }
 
 
 def _is_due(step: int, every: object, max_steps: int | None) -> bool:

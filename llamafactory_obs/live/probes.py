@@ -9,6 +9,8 @@ BASE = "base"
 _PROMPT, _OUTPUT, _ERRORS = 500, 2000, 12
 #: checkpoints whose counts are kept
 _HISTORY = 200
+#: suites that are kept
+_SUITES = 8
 
 
 @dataclass
@@ -28,7 +30,30 @@ class _Round:
 
 
 class Probes:
-    """Takes the rows in the order written; keeps the outputs of the newest checkpoint and who passed at the one before.
+    """Takes the rows in the order written. The suite of the newest row is told: counts of several mean nothing."""
+
+    def __init__(self):
+        self._suites: dict[str, _Suite] = {}
+
+    def add(self, row: dict) -> None:
+        """One row of probes.jsonl; one that lacks what is needed is left out."""
+        name, checkpoint, passed = row.get("probe"), row.get("checkpoint"), row.get("passed")
+        if not isinstance(name, str) or not isinstance(checkpoint, str) or not isinstance(passed, bool):
+            return
+        key = str(row.get("suite"))
+        suite = self._suites.pop(key, None) or _Suite()
+        self._suites[key] = suite  # the newest stands last
+        while len(self._suites) > _SUITES:
+            del self._suites[next(iter(self._suites))]
+        suite.add(row)
+
+    def round(self) -> ProbeRound | None:
+        """The newest checkpoint's, the base model's where there is no other."""
+        return next(reversed(self._suites.values())).round() if self._suites else None
+
+
+class _Suite:
+    """The rows of one suite; keeps the outputs of the newest checkpoint and who passed at the one before.
 
     A checkpoint that is probed again, or saved anew by a resumed run, counts anew.
     """
@@ -41,10 +66,7 @@ class Probes:
         self._round: ProbeRound | None = None
 
     def add(self, row: dict) -> None:
-        """One row of probes.jsonl; one that lacks what is needed is left out."""
-        name, checkpoint, passed = row.get("probe"), row.get("checkpoint"), row.get("passed")
-        if not isinstance(name, str) or not isinstance(checkpoint, str) or not isinstance(passed, bool):
-            return
+        name, checkpoint, passed = row["probe"], row["checkpoint"], row["passed"]
         step, about = row.get("step", 0), (row.get("suite"), row.get("content"))
         held = self._base if checkpoint == BASE else self._newest
         again = held is not None and name in held.rows and held.rows[name]["about"] != about
@@ -56,7 +78,6 @@ class Probes:
         self._round = None
 
     def round(self) -> ProbeRound | None:
-        """The newest checkpoint's, the base model's where there is no other."""
         newest = self._newest or self._base
         if newest is None or self._round is not None:
             return self._round

@@ -1,12 +1,12 @@
 """What is known of a run at one moment."""
 
-import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from ..charts.text import compact
+from ..output import plain
 
 Status = Literal["waiting", "training", "evaluating", "saving", "quiet", "ended"]
 Ending = Literal["finished", "stopped", "notice", "crashed", "oom", "interrupted", "killed"]
@@ -234,17 +234,7 @@ class Snapshot:
         out["curves"] = {name: points.as_dict() for name, points in self.curves.items()}
         out["probes"] = None if self.probes is None else asdict(self.probes) | {"passed": self.probes.passed}
         out |= {"cost": self.cost, "cost_to_go": self.cost_to_go, "machine": self.machine, "mask": self.mask}
-        return _plain(out)
+        return plain(out)
 
     def _priced(self, seconds: float | None) -> float | None:
         return None if self.price is None or seconds is None else self.price * self.nodes * seconds / 3600
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return compact(value)
-    return value

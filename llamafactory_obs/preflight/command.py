@@ -96,14 +96,16 @@ def run(request: Request) -> int:
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("LLAMAFACTORY_VERBOSITY", "WARN")
-    with own_stdout() as stdout:
+    from ..texts import remembering
+
+    with own_stdout() as stdout, remembering() as english:
         from .gates import preflight
         from .kept import keep
         from .run_config import read_run_config
 
         config = read_run_config(request.config, request.overrides)
         found = preflight(config, request.wish, lambda text: print(text, file=sys.stderr, flush=True))
-        keep(config, found.gates)
+        keep(config, found.gates, english)
     if request.as_json:
         print(as_json(found.as_dict(), stdout, indent=2), file=stdout)
     else:

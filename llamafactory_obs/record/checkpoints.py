@@ -27,6 +27,8 @@ def merge_checkpoints(rows: list[dict]) -> list[dict]:
     found: dict[int, dict] = {}
     for row in rows:
         step = row.get("step")
+        if type(step) is not int:
+            continue  # a row of somebody else's making
         if "save_s" in row:
             found.pop(step, None)
         held = found.get(step, {})

@@ -128,7 +128,7 @@ def _report(request: Request) -> int:
         print(as_json(answer, stdout, 2), file=stdout)
     elif request.markdown == "-":
         print(sheet, end="", file=stdout)
-    elif not written:
+    elif not written.keys() - {"note"}:
         from .terminal import show
 
         show(summary, diagnosis, loaded.curves, stdout)

@@ -84,8 +84,9 @@ def speed(writer: Writer) -> None:
         writer.add("tokens_per_s", spread(rates), "mean_tokens_per_s")
     data, tokens = run.data, None
     if data.tokens is not None:
-        supervised = "?" if data.supervised_tokens is None else f"{data.supervised_tokens:,}"
-        tokens = t("value.tokens", tokens=f"{data.tokens:,}", supervised=supervised)
+        tokens = f"{data.tokens:,}"
+        if data.supervised_tokens is not None:
+            tokens = t("value.tokens", tokens=tokens, supervised=f"{data.supervised_tokens:,}")
         if data.tokens_all is not None and data.tokens_all > data.tokens:
             tokens += t("value.tokens_again", all=f"{data.tokens_all:,}")
     writer.add("tokens", tokens, "data.tokens")

@@ -27,8 +27,11 @@ def run(writer: Writer) -> None:
     writer.add("training", joined([brief.stage, brief.tuning, lora]))
     names = ", ".join(brief.datasets)
     if names and brief.rows is not None:
-        tokens = "?" if brief.tokens is None else f"{brief.tokens:,}"
-        names = t("value.data", names=names, rows=f"{brief.rows:,}", tokens=tokens)
+        rows = f"{brief.rows:,}"
+        if brief.tokens is None:  # pairs, for example
+            names = t("value.data_rows", names=names, rows=rows)
+        else:
+            names = t("value.data", names=names, rows=rows, tokens=f"{brief.tokens:,}")
     writer.add("data", names, "brief.rows")
     writer.add("eval_data", ", ".join(brief.eval_datasets))
     writer.add("template", brief.template, "brief.template")
@@ -90,7 +93,9 @@ def settings(writer: Writer) -> None:
     writer.add("batch", batch, "used.total_batch")
     rate = None
     if used.learning_rate is not None:
-        rate = t("value.rate", rate=num(used.learning_rate), schedule=used.schedule or "?")
+        rate = num(used.learning_rate)
+        if used.schedule:
+            rate = t("value.rate", rate=rate, schedule=used.schedule)
         if used.warmup_steps:
             rate = joined([rate, t("value.warmup_steps", steps=num(used.warmup_steps))])
         elif used.warmup_ratio:

@@ -70,7 +70,7 @@ def _fate(one: Examined, fate: Fate, values: dict) -> list[Point]:
 
 def _around(output: Path, start: Start, values: dict) -> list[Point]:
     """What happens to log and folder."""
-    if start.checkpoint.resolve().parent != output.resolve():
+    if output.resolve() not in (start.checkpoint.resolve(), start.checkpoint.resolve().parent):
         return [Point("stands.outside", WARN, values)]
     points = []
     if start.deletes_log:

@@ -91,7 +91,8 @@ def _ignored(key: str, old: object, new: object, folder: Path) -> Point:
 def batches(run: Effective, changes: Changes) -> tuple[int, int]:
     """The total batch before and now, sequences of one optimizer step."""
     now = {key: run.processes if key == "processes" else run.get(key) for key in _BATCH}
-    then = {key: changes[key][0] if key in changes else now[key] for key in _BATCH}
+    old = {key: changes[key][0] for key in _BATCH if key in changes and isinstance(changes[key][0], int)}
+    then = now | old
     return math.prod(then.values()), math.prod(now.values())
 
 

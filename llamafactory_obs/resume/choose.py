@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..checkpoint.examine import Depth, Examined
+from ..checkpoint.files import STATE
 from ..checkpoint.folder import examine_folder
 from ..checkpoint.part import BROKEN, GOOD, MISSING, Expected, Part
 from ..checkpoint.resume_state import resume_parts
@@ -85,11 +86,17 @@ def named(folder: Path, word: str) -> Path:
         ConfigError: there is none.
     """
     for path in (folder / word, folder / f"checkpoint-{word}", Path(word).expanduser()):
-        if word and path.is_dir() and path.resolve() != folder.resolve():
-            return path
+        if word and path.is_dir() and _is_one(path, folder):
+            return path if path.name else path.resolve()
     there = sorted((one.name for one in folder.glob("checkpoint-*") if step_of(one.name) is not None), key=step_of)
     known = f"there are {', '.join(there[-4:])}" if there else f"there is none in {folder}"
     raise ConfigError(f"--from {word or repr(word)}: no such checkpoint; {known}")
+
+
+def _is_one(path: Path, folder: Path) -> bool:
+    """A folder that may hold a checkpoint, and is not the output folder itself."""
+    named = step_of(path.resolve().name) is not None
+    return path.resolve() != folder.resolve() and (named or (path / STATE).exists() or any(path.glob("*.safetensors")))
 
 
 def _examined(path: Path, say: Callable[[str], None]) -> Examined:

@@ -9,22 +9,48 @@ import contextlib
 import contextvars
 import functools
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 LANGUAGES = ("en", "zh")
 
 _SPOKEN: contextvars.ContextVar[str | None] = contextvars.ContextVar("language", default=None)
+_TWINS: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar("twins", default=None)
 
 
 @contextlib.contextmanager
-def speaking(lang: str) -> Iterator[None]:
-    """Within it `language()` is `lang`, in this thread: for `--json`, and for what is written into a record."""
+def speaking(lang: str | None) -> Iterator[None]:
+    """Within it `language()` is `lang`, in this thread: for `--json`, and for what is written into a record.
+
+    None is what people of this process read: what tells them something amid the work on a record.
+    """
     before = _SPOKEN.set(lang)
     try:
         yield
     finally:
         _SPOKEN.reset(before)
+
+
+@contextlib.contextmanager
+def remembering() -> Iterator[Callable[[str], str]]:
+    """For what is told to a person and kept for programs as well: yields what says in English what was said within it.
+
+    It also takes texts that were joined. Not those of other threads.
+    """
+    twins: dict[str, str] = {}
+    before = _TWINS.set(twins)
+    try:
+        yield lambda said: _in_english(said, twins)
+    finally:
+        _TWINS.reset(before)
+
+
+def _in_english(said: str, twins: dict[str, str]) -> str:
+    if said.isascii() or not twins:
+        return said
+    parts = sorted((one for one in twins if one in said), key=len, reverse=True)  # a whole text before its parts
+    return re.sub("|".join(map(re.escape, parts)), lambda found: twins[found[0]], said) if parts else said
 
 
 def language() -> str:
@@ -51,8 +77,14 @@ def text(key: str, /, lang: str | None = None, **values: object) -> str:
         KeyError: no such text; a test compares the keys that the code uses with those of both languages.
     """
     feature, _, name = key.partition(".")
-    entry = texts(feature, lang or language())[name]
-    return entry.format(**values) if values else entry
+    lang = lang or language()
+    entry = texts(feature, lang)[name]
+    said = entry.format(**values) if values else entry
+    twins = _TWINS.get()
+    if twins is not None and lang != "en" and not said.isascii():
+        english = {name: _in_english(one, twins) if isinstance(one, str) else one for name, one in values.items()}
+        twins[said] = text(key, "en", **english)
+    return said
 
 
 @functools.cache

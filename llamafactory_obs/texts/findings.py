@@ -53,7 +53,7 @@ def told(
     if until is not None and f"{name}_over.what" in known:
         name = f"{name}_over"
     values = {"step": evidence.get("seen_at", step)}
-    values |= {key: value for key, value in evidence.items() if value is not None}
+    values |= {key: value for key, value in evidence.items() if value is not None} | _listed(evidence)
     what = _first_that_fits(known.get(f"{name}.what"), values)
     if what is None:
         ended = ended_by(name)
@@ -75,7 +75,7 @@ def _diagnosed(name: str, evidence: Mapping) -> str:
     """What the live diagnosis says at a finding of another callback, and at the end of the run."""
     if name == "causes":
         cause = _cause(evidence.get("causes"))
-        return cause and f"{title(str(evidence.get('finding')), 'zh')}:{cause}"
+        return cause and text("finding.of", "zh", title=title(str(evidence.get("finding")), "zh"), said=cause)
     findings = evidence.get("findings")
     if not isinstance(findings, list) or "verdict" not in evidence:
         return ""  # a probe's verdict
@@ -86,7 +86,19 @@ def _diagnosed(name: str, evidence: Mapping) -> str:
         return f"{said}。"
     about = (first.get("evidence") or {}) | {"causes": first.get("causes")}
     words = told(str(first.get("name")), first.get("step"), first.get("text", ""), about, first.get("until"), "zh")
-    return f"{said}:{words}"
+    return text("finding.of", "zh", title=said, said=words)
+
+
+def _listed(evidence: Mapping) -> dict[str, str]:
+    """What the recorder's own events list, as one value each: parts that were not restored, alerts that go on."""
+    found = {}
+    if parts := [one.get("part") for one in evidence.get("not_restored") or () if isinstance(one, dict)]:
+        known = texts("continuity", "zh")
+        found["lost"] = "、".join(known.get(f"part.{part}", str(part)) for part in parts)
+    if alerts := [one for one in evidence.get("open_alerts") or () if isinstance(one, dict)]:
+        said = [text("finding.open", "zh", id=one.get("id"), since=one.get("since")) for one in alerts]
+        found["open"] = "、".join(said)
+    return found
 
 
 def _cause(causes: object) -> str:

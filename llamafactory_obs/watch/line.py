@@ -22,6 +22,6 @@ def line(snapshot: Snapshot, writing: Writing) -> str:
             if snapshot.curves[name].count:
                 parts.append(text(f"watch.line.{key}", value=number(snapshot.curves[name].last)))
         parts += clockwork(snapshot)
-        names = ", ".join(title(one.event.title) for one in snapshot.alerts)
+        names = text("watch.joint").join(title(one.event.title) for one in snapshot.alerts)
         parts.append(text("watch.line.alerts", names=names) if names else text("watch.line.no_alert"))
     return "".join(char for char, _ in writing.cut("  ".join(parts), _LONGEST))

@@ -86,7 +86,7 @@ def _ram(now: dict) -> str:
     out = [] if used is None else [text("watch.machine.ram", used=_gib(used))]
     if "ram_available_gib" in now:
         out.append(text("watch.machine.free", free=_gib(now["ram_available_gib"])))
-    return ", ".join(out)
+    return text("watch.joint").join(out)
 
 
 def _gib(value: float) -> str:
@@ -181,7 +181,7 @@ def _alert(alert: Alert, most: int, width: int, writing: Writing) -> list[Line]:
     """One that is open, in so many lines."""
     since = text("watch.alerts.open", since=alert.since)
     if alert.count > 1:
-        since += f", {text('watch.alerts.times', count=alert.count)}"
+        since += text("watch.joint") + text("watch.alerts.times", count=alert.count)
     level = text(f"watch.event.level.{alert.level}")
     head = cell_len(level) + cell_len(since) + 5
     said = writing.fold(f"{' ' * head}{event_text(alert.event)}", width, most)
@@ -213,5 +213,5 @@ def _short(name: str) -> str:
 
 
 def _few(names: list[str], most: int = 3) -> str:
-    shown = ", ".join(_short(name) for name in names[:most])
+    shown = text("watch.joint").join(_short(name) for name in names[:most])
     return shown if len(names) <= most else f"{shown} +{len(names) - most}"

@@ -48,7 +48,7 @@ def status(snapshot: Snapshot) -> tuple[str, str]:
         name = "finishing"
     words = text(f"watch.status.{name}", time=duration(max(0.0, snapshot.now - (snapshot.heard or snapshot.now))))
     if name == "quiet":
-        words += ", " + text("watch.quiet.alive" if snapshot.alive else "watch.quiet.unknown")
+        words += text("watch.joint") + text("watch.quiet.alive" if snapshot.alive else "watch.quiet.unknown")
     return words, _LOOKS.get(name, _BAD)
 
 
@@ -93,7 +93,7 @@ def clockwork(snapshot: Snapshot) -> list[str]:
 def event_text(event: Event) -> str:
     """What happened, in one sentence or a few."""
     if event.kind == "resume" and (lacks := event.evidence.get("not_restored")):
-        parts = ", ".join(text(f"continuity.part.{lack['part']}") for lack in lacks)
+        parts = text("watch.joint").join(text(f"continuity.part.{lack['part']}") for lack in lacks)
         return text("watch.event.resume_without", step=event.step, parts=parts)
     if event.kind in ("start", "resume", "end"):
         return text(f"watch.event.{event.kind}", step=event.step)
@@ -106,8 +106,8 @@ def event_text(event: Event) -> str:
         return text("watch.event.verdict", verdict=event.text if language() == "en" else said)
     if event.kind == "alert":
         said = told(event.title, event.step, event.text, event.evidence)
-        return f"{title(event.title)}: {said}"
-    return f"{title(event.title)}: {event.text}" if event.text else title(event.title)
+        return text("watch.says", title=title(event.title), words=said)
+    return text("watch.says", title=title(event.title), words=event.text) if event.text else title(event.title)
 
 
 def verdict(name: str) -> str:

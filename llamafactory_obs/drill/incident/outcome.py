@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..plain import plain
+from ...output import plain
 from .blind import Said
 from .score import Score
 

@@ -84,7 +84,9 @@ def run(request: Request) -> int:
         ConfigError: nothing can be done with these words.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    with own_stdout() as stdout:
+    from ...texts import speaking
+
+    with own_stdout() as stdout, speaking("en"):  # the report beside the trainings is for programs, too
         from ...preflight.run_config import read_run_config
         from .drill import drill
 

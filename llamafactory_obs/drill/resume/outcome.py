@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..plain import plain
+from ...output import plain
 
 #: verdicts and their exit codes
 EXACTLY, WITHIN_NOISE, PARTS, NOT_JUDGED = (

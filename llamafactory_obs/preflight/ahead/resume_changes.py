@@ -123,9 +123,7 @@ def find_changes(run: Effective, recorded: dict, rates: list[float]) -> Changes:
 
 
 def _value(run: Effective, key: str) -> object:
-    if (
-        key == "deepspeed"
-    ):  # on or off: it reads its own shards and no others, the Trainer without it reads none of them
+    if key == "deepspeed":  # on or off: it reads its own shards alone, and without it nobody reads them
         return bool(run.get(key))
     return run.processes if key == "processes" else run.get(key)
 

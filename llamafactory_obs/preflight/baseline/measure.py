@@ -15,7 +15,7 @@ from ...probe.scores import scores
 from ...probe.session import Options
 from ...probe.show import View, duration
 from ...suite import Suite
-from ...texts import text
+from ...texts import remembering, text
 from ..run_config import RunConfig
 from .base_model import BaseModel, fingerprint
 from .conditions import judgeable
@@ -52,7 +52,8 @@ def measure(
     """
     backend = None
     try:
-        backend = _backend(base, facts, options, endpoint, view)
+        with remembering() as english:
+            backend = _backend(base, facts, options, endpoint, view)
         rows, notes = _ask_all(backend, renderer, suite, view)
     except Unavailable as error:
         cure = "start the server, or generate here with --backend local"
@@ -82,7 +83,7 @@ def measure(
         "suite": {"name": suite.name, "sha256": suite.sha256, "file": str(suite.path)},
         "rendering": rendering,
         "sampling": {"settings": dict(backend.settings), "max_new_tokens": suite.max_new_tokens},
-        "backend": {"name": backend.name, "where": backend.where, "why": backend.why},
+        "backend": {"name": backend.name, "where": backend.where, "why": english(backend.why)},
         "scores": counted,
         "errors": errors,
         "can_judge": judgeable(suite),

@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ... import texts
+from ...texts.wrap import cells
 from ..result import ERROR, FAIL, PASS, SKIPPED, WARN
 from .gate import MaskReport
 from .worst import Piece, Row
@@ -19,11 +20,12 @@ _SHOWN = 400
 def show(report: MaskReport, console: Console) -> None:
     """Print all of it."""
     gate = report.gate()
-    console.print(f"mask: [{_COLOUR[gate['status']]}]{gate['status'].upper()}[/]")
+    console.print(f"mask: [{_COLOUR[gate['status']]}]{_word(gate['status']).upper()}[/]")
     if report.datasets:
         console.print(_table(report))
     for check in report.checks:
-        mark = Text(f"{check.status:>7} ", style=_COLOUR[check.status])
+        word = _word(check.status)
+        mark = Text(" " * max(7 - cells(word), 0) + f"{word} ", style=_COLOUR[check.status])
         console.print(mark + Text(texts.text("preflight.check", names=check.name, said=check.detail)))
     for cause in report.causes:
         console.print(Text(texts.text("mask.cause"), style="bold") + Text(cause))
@@ -39,6 +41,10 @@ def show(report: MaskReport, console: Console) -> None:
         console.print(texts.text("mask.worst"))
     for row in report.worst:
         _show_row(row, console)
+
+
+def _word(status: str) -> str:
+    return texts.text(f"mask.status.{status}")
 
 
 def _table(report: MaskReport) -> Table:

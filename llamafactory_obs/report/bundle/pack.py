@@ -98,7 +98,7 @@ def _pack(loaded: Loaded, price: Price | None, target: Path, scratch: Path) -> d
         "weights": weights,
         "secrets_replaced": {name: count for name, count in sorted(cleaned.items()) if count},
     }
-    (inside / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8", errors="replace")
+    _dump(inside / MANIFEST, manifest)
     root = re.sub(r"[^\w.\-]+", "_", manifest["run"]).strip(".") or "run"
     packed = scratch / target.name
     archive.write(packed, root, [(name, inside / name) for name in (MANIFEST, *names)])
@@ -139,7 +139,7 @@ def _written(loaded: Loaded, summary: RunSummary, diagnosis: Diagnosis, inside: 
     (inside / "failed").mkdir()
     given = pick(run, "config", "given") or dict(loaded.curves.settings)
     (inside / "config" / "run.yaml").write_text(
-        yaml.safe_dump(redact(given), sort_keys=False, allow_unicode=True), encoding="utf-8"
+        yaml.safe_dump(redact(given), sort_keys=False, allow_unicode=True), encoding="utf-8", errors="replace"
     )
     _dump(inside / "config" / "resolved.json", redact(pick(run, "config", "resolved") or {}))
     _dump(inside / "data_card.json", redact(data_card(loaded, summary)))

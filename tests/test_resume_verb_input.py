@@ -1,0 +1,76 @@
+"""`resume` with wrong words, a torn or strange record, and folders whose names a shell would take apart."""
+
+import json
+import shlex
+import shutil
+import subprocess
+
+import pytest
+from resume_folder import folder, killed, names, point  # noqa: F401
+
+from llamafactory_obs.errors import ConfigError
+from llamafactory_obs.resume.report import as_dict
+from llamafactory_obs.resume.show import show
+
+pytest.importorskip("torch")
+
+_WORLD = {"world_size": "a", "local_world_size": [], "launcher": "torchrun", "nodes": "x"}
+_STRANGE = [
+    {"config": {"resolved": {"a": 5}}, "world": 7, "segments": 5, "data": 3, "model": [1]},
+    {"config": {"resolved": 3}, "data": {"datasets": "x", "files": [], "settings": None, "rows": [1]}},
+    {"config": {"resolved": {"all": {"per_device_train_batch_size": None, "learning_rate": "x"}}}, "world": _WORLD},
+    {"segments": [{"trackers": [1]}, {"trackers": {"wandb": 3}}, 5], "model": {"weights": {"files": [1, {}]}}},
+    {},
+]
+
+
+@pytest.mark.parametrize("record", _STRANGE)
+def test_a_record_of_other_kinds_is_as_good_as_none(folder, record, tmp_path):  # noqa: F811
+    (folder.out / "obs" / "run.json").write_text(json.dumps(record))
+    plan = folder.plan(report_to=["wandb"])
+    assert plan.best.name == "checkpoint-8" and plan.exit_code == 1
+    assert json.dumps(as_dict(plan))
+    with open(tmp_path / "screen", "w") as out:
+        show(plan, out)
+
+
+@pytest.mark.parametrize("change", [{"epoch": "x"}, {"max_steps": "x"}, {"save_steps": "x"}, {"log_history": 5}])
+def test_a_state_of_other_kinds(folder, change):  # noqa: F811
+    file = folder.newest / "trainer_state.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    plan = folder.plan()
+    assert plan.changes == [] and json.dumps(as_dict(plan))
+
+
+@pytest.mark.parametrize("word", ["", ".", "..", "nothing", "7"])
+def test_from_names_no_checkpoint(folder, word, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(folder.out)
+    with pytest.raises(ConfigError, match="no such checkpoint; there are checkpoint-4, checkpoint-8"):
+        folder.plan(word)
+
+
+def test_from_the_checkpoint_one_stands_in(folder, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(folder.newest)
+    assert folder.plan(".").best.name == "checkpoint-8"
+
+
+def test_the_output_folder_is_named_in_place_of_a_checkpoint(folder):  # noqa: F811
+    plan = folder.plan(resume_from_checkpoint=str(folder.out))
+    assert names(plan.stands) == ["stands.asked", "stands.ends"]
+    assert plan.best.name == "checkpoint-8" and plan.exit_code == 0
+
+
+def test_what_to_do_can_be_pasted_whatever_the_folder_is_called(folder, tmp_path):  # noqa: F811
+    """The line on the screen, as it stands there, in a shell."""
+    out = tmp_path / 'it\'s a "run" $HOME 训练 (1) with a name that is much longer than one line of a screen #x'
+    shutil.copytree(folder.out, out)
+    (out / "checkpoint-8" / "trainer_state.json").unlink()
+    plan = folder.plan(output_dir=str(out))
+    with open(tmp_path / "screen", "w") as screen:
+        show(plan, screen)
+    lines = (tmp_path / "screen").read_text().splitlines()
+    (move,) = [line for line in lines if "set_aside" in line]
+    subprocess.run(["sh", "-c", move.partition("do: ")[2]], check=True)
+    assert (out / "set_aside" / "checkpoint-8").is_dir() and not (out / "checkpoint-8").exists()
+    words = shlex.split(plan.launch.text)
+    assert words[-1].endswith("checkpoint-4'") and names(folder.plan(output_dir=str(out)).state) == []

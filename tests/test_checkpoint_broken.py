@@ -9,6 +9,7 @@ from checkpoint_ways import BROKEN, WAYS
 from llamafactory_obs.checkpoint.examine import Depth
 from llamafactory_obs.checkpoint.folder import examine_folder
 from llamafactory_obs.checkpoint.loading import Loader
+from llamafactory_obs.texts import speaking
 
 pytestmark = pytest.mark.slow
 
@@ -68,6 +69,21 @@ def test_a_quick_look_crashes_for_none_and_trusts_no_broken_file(broken):
             assert one.verdict.verdict == BROKEN, (name, one.verdict)
         if name.startswith("fine"):
             assert one.verdict.verdict == way.verdict, (name, one.verdict)
+
+
+def test_chinese_names_the_same_parts_files_and_verdicts(broken):
+    def said(lang):
+        with speaking(lang):
+            report = examine_folder(broken[0], depth=Depth())
+        return [
+            (one.step, one.verdict.verdict, [(part.name, part.state, part.file) for part in one.parts])
+            for one in report.checkpoints
+        ], [reason for one in report.checkpoints for reason in one.verdict.reasons]
+
+    english, chinese = said("en"), said("zh")
+    assert chinese[0] == english[0]
+    assert sum(not reason.isascii() for reason in chinese[1]) > len(chinese[1]) / 2, "reasons in Chinese"
+    assert all(reason.isascii() for reason in english[1])
 
 
 def test_a_file_without_permission(lora_smoke, tmp_path, monkeypatch):

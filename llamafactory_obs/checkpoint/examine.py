@@ -12,7 +12,7 @@ from ..probe.complete import Proof, prove
 from ..texts import text
 from .base_model import Base
 from .context import Context, base_folder
-from .files import CONFIG, STATE, Incomplete, read_json
+from .files import CONFIG, STATE, Incomplete, file_named, read_json
 from .loading import Loaded, Loader
 from .part import BROKEN, DOUBTFUL, GOOD, MISSING, Expected, Part
 from .resume_state import resume_parts
@@ -240,7 +240,7 @@ def _left_over(proof: Proof, parts: list[Part]) -> list[Part]:
         return []
     if proof.complete or proof.kind == "unsupported":
         return []
-    return [Part("save", BROKEN, proof.why.partition(":")[0], proof.why)]
+    return [Part("save", BROKEN, file_named(proof.why), proof.why)]
 
 
 def _regular_files(folder: Path) -> list[str]:

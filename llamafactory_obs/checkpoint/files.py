@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import stat
 import zipfile
 from pathlib import Path
@@ -148,3 +149,9 @@ def check_torch_file(file: Path) -> None:
         if not whole:
             size = os.fstat(handle.fileno()).st_size
             raise Incomplete(text("checkpoint.files.torn_torch", file=file.name, size=size))
+
+
+def file_named(why: str) -> str:
+    """The first file that a sentence names, in whatever language it is; the first word where none is."""
+    found = re.search(r"[\w./-]*[A-Za-z0-9][._-][\w./-]*[A-Za-z0-9]", why, re.ASCII)
+    return found[0] if found else why.partition(" ")[0].rstrip(":：")

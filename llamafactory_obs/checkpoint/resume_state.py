@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..texts import text
-from .files import STATE, Incomplete, check_torch_file, read_json
+from .files import STATE, Incomplete, check_torch_file, file_named, read_json
 from .optimizer_state import judge_optimizer
 from .part import BROKEN, GOOD, MISSING, STALE, Expected, Part
 from .pickle_words import training_args
@@ -198,7 +198,7 @@ def _deepspeed(folder: Path, expected: Expected) -> Part:
     except FileNotFoundError as reason:
         return Part("optimizer", MISSING, "latest", str(reason))
     except Incomplete as reason:
-        return Part("optimizer", BROKEN, str(reason).partition(" ")[0].rstrip(":"), str(reason))
+        return Part("optimizer", BROKEN, file_named(str(reason)), str(reason))
     if ranks < expected.ranks:
         return Part(
             "optimizer",

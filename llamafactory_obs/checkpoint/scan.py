@@ -1,5 +1,6 @@
 """Numbers of a safetensors file, read once in pieces: is one not finite, is all of it zero? NumPy, without torch."""
 
+import contextvars
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -61,8 +62,9 @@ def scan(folder: Path, tensors: dict[str, Tensor]) -> dict[str, Numbers]:
         name, one, start, end = piece
         return name, *_look(folder / one.file, one.dtype, start, end, local)
 
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for name, finite, zero in pool.map(look, pieces):
+    with ThreadPoolExecutor(_THREADS) as pool:  # each job in a copy of this context: what it says is in its language
+        jobs = [(contextvars.copy_context(), piece) for piece in pieces]
+        for name, finite, zero in pool.map(lambda job: job[0].run(look, job[1]), jobs):
             found[name].finite &= finite
             found[name].zero &= zero
     return found

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import texts
-from ..probe.complete import Proof, prove_weights
+from ..probe.complete import NO_WEIGHTS, Proof, prove_weights
 from .base_model import Base
 from .base_shapes import adapter_flaw, full_flaw, lora_flaw, vocabulary_rows
 from .context import Context, base_folder
-from .files import ADAPTER_CONFIG, CONFIG, Incomplete, check_torch_file, read_header, read_json
+from .files import ADAPTER_CONFIG, CONFIG, Incomplete, check_torch_file, file_named, read_header, read_json
 from .headers import Tensor, check_index, read_tensors, stale_shards
 from .part import BROKEN, GOOD, MISSING, Expected, Part
 from .resume_state import layout_of, sharded
@@ -71,11 +71,11 @@ def check_weights(folder: Path, context: Context, base: Base | None, expected: E
     elif proof.kind != "unsupported":
         found.kind = proof.kind
     if not proof.complete:
-        state = (
-            MISSING if found.kind == "none" and proof.why.startswith(texts.text("checkpoint.weights.none")) else BROKEN
-        )
+        if found.kind == "none" and proof.why.startswith(NO_WEIGHTS):
+            found.part = Part("weights", MISSING, "", proof.why)
+            return found
         file = next((name for name in (*proof.weights, ADAPTER_CONFIG, CONFIG) if name in proof.why), "")
-        found.part = Part("weights", state, file or proof.why.partition(" ")[0].rstrip(":"), proof.why)
+        found.part = Part("weights", BROKEN, file or file_named(proof.why), proof.why)
         return found
     try:
         why = _judge(found, folder, context, base, quick)

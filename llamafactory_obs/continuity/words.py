@@ -23,7 +23,7 @@ def in_words(said: Continuity, folder: str = "", lang: str | None = None) -> str
         parts.append(lost(said, lang))
     parts += [one.words(lang) for one in said.notes]
     zh = _is_chinese(lang)
-    line = headline(said, lang) + ((":" if zh else ": ") + (";" if zh else "; ").join(parts) if parts else "")
+    line = headline(said, lang) + (("：" if zh else ": ") + ("；" if zh else "; ").join(parts) if parts else "")
     line += "。" if zh else "."
     advice = _advice(said, folder, lang)
     return line + (advice if zh else f" {advice}") if advice else line

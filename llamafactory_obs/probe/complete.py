@@ -60,6 +60,8 @@ _INDEXES = tuple(name for name in _FULL if name.endswith(".index.json"))
 _ADAPTER = ("adapter_model.safetensors", "adapter_model.bin")
 _SHARDS = _any_of("model-*-of-*.safetensors", "pytorch_model-*-of-*.bin")
 _FSDP, _DEEPSPEED = _any_of("pytorch_model_fsdp*", "*.distcp"), _any_of("global_step*")
+#: how `Proof.why` begins where a folder has none at all
+NO_WEIGHTS = "no weights"
 
 
 @dataclass(frozen=True)
@@ -282,7 +284,7 @@ def _no_weights(listing: dict) -> str:
         return "an FSDP sharded save; for probing set fsdp_state_dict_type: FULL_STATE_DICT"
     if any(map(_DEEPSPEED.match, listing)):
         return "DeepSpeed's shards only; for probing set stage3_gather_16bit_weights_on_model_save: true"
-    return "no weights: neither adapter_model.* nor model.safetensors nor pytorch_model.bin"
+    return f"{NO_WEIGHTS}: neither adapter_model.* nor model.safetensors nor pytorch_model.bin"
 
 
 def _refuse_mixture(found: dict, weights: tuple[str, ...], saved_at: float) -> None:

@@ -94,9 +94,10 @@ def _report(request: Request) -> int:
     from ..diagnosis.judge import judge
     from ..summary import Price, as_dict, load, summarize
     from ..summary.price import priced
-    from ..texts import speaking
+    from ..texts import language, speaking
     from .values import t
 
+    spoken = language()
     with own_stdout() as stdout:
         loaded = load(request.path)
         written = {"note": _note(request, loaded)} if request.note is not None else {}
@@ -124,7 +125,8 @@ def _report(request: Request) -> int:
             written |= {"bundle": pack(loaded, price, request.bundle)}
     if request.as_json:
         with speaking("en"):
-            answer = {"summary": as_dict(summary), "diagnosis": diagnosis_as_dict(diagnosis), **written}
+            english = diagnosis if spoken == "en" else judge(loaded.curves)
+            answer = {"summary": as_dict(summary), "diagnosis": diagnosis_as_dict(english), **written}
         print(as_json(answer, stdout, 2), file=stdout)
     elif request.markdown == "-":
         print(sheet, end="", file=stdout)

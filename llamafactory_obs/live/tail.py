@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..logs.jsonl import parse_block
+from ..logs.record import restored
 
 _BLOCK = 1 << 18
 #: bytes of one line: a longer one is no row (blocks of zeros after a crash of the machine), and is not kept in memory
@@ -99,11 +100,4 @@ def _is_sound(row: dict) -> bool:
         return False
     if any(type(value) is int and abs(value) >= _LARGEST for value in row.values()):
         return False
-    names = row.pop("nonfinite", None)
-    if names is None:
-        return True
-    try:
-        row |= {name: float(word) for name, word in names.items()}
-    except (AttributeError, TypeError, ValueError):
-        return False
-    return True
+    return restored(row)

@@ -87,13 +87,13 @@ def read_steps(file: Path) -> tuple[Table, int]:
     with handle:
         for block in blocks(handle):
             rows, bad = parse_block(block)
-            good = [row for row in rows if type(row) is dict and type(row.get("step")) is int and _restored(row)]
+            good = [row for row in rows if type(row) is dict and type(row.get("step")) is int and restored(row)]
             torn += bad + len(rows) - len(good)
             table.add(good)
     return table, torn
 
 
-def _restored(row: dict) -> bool:
+def restored(row: dict) -> bool:
     """Put the non-finite numbers back. False where the row's map of them is broken."""
     names = row.pop("nonfinite", None)
     if names is None:

@@ -272,7 +272,7 @@ def test_a_file_is_no_folder(tmp_path):
 @pytest.mark.parametrize(("lang", "words"), [("en", "not restored: the optimizer"), ("zh", "未恢复：优化器状态")])
 def test_a_resume_says_what_did_not_come_back(tmp_path, lang, words):
     record = LiveRecord(tmp_path, max_steps=40)
-    lacks = {"not_restored": [{"part": "optimizer", "why": "optimizer.pt is missing"}]}
+    lacks = {"not_restored": [{"part": "optimizer", "why": "optimizer.pt is missing"}, {"part": 7}, {}, 7, None]}
     record.event("resume", "recorder", "training resumes", "", level="warn", evidence=lacks)
     with speaking(lang):
         canvas = draw(Follower(tmp_path).update(), 100, 40, Writing(unicode=True, language=lang))

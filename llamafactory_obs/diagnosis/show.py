@@ -14,7 +14,7 @@ from ..continuity.words import in_words
 from ..detect import Finding
 from ..logs.curves import Curves
 from ..texts import language, text
-from ..texts.findings import title, told
+from ..texts.findings import cause_title, title, told
 from ..texts.wrap import wrapped
 from .headline import verdict_in_words
 from .result import Cause, Diagnosis
@@ -90,7 +90,7 @@ def _finding(console: Console, finding: Finding, causes: list[Cause]) -> None:
         if cause.name == "unknown":
             _indented(console, text("diagnose.no_cause", next=cause.next or why))
             break
-        _indented(console, text("diagnose.cause", name=text(f"causes.title.{cause.name}"), score=cause.score, why=why))
+        _indented(console, text("diagnose.cause", name=cause_title(cause.name), score=cause.score, why=why))
     if finding.suggest:
         _indented(console, text("diagnose.suggest"))
     for key, value in finding.suggest.items():

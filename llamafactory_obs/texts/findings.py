@@ -36,6 +36,11 @@ def title(name: str, lang: str | None = None) -> str:
     return text("finding.over", "zh", title=known[f"{ends[0]}.title"]) if ends else name.replace("_", " ")
 
 
+def cause_title(name: str) -> str:
+    """A cause in words; a name that nobody here has given stays as it is."""
+    return texts("causes", language()).get(f"title.{name}", name)
+
+
 def told(
     name: str, step: int, english: str, evidence: Mapping, until: int | None = None, lang: str | None = None
 ) -> str:

@@ -92,8 +92,8 @@ def clockwork(snapshot: Snapshot) -> list[str]:
 
 def event_text(event: Event) -> str:
     """What happened, in one sentence or a few."""
-    if event.kind == "resume" and (lacks := event.evidence.get("not_restored")):
-        parts = text("watch.joint").join(text(f"continuity.part.{lack['part']}") for lack in lacks)
+    if event.kind == "resume" and (names := _not_restored(event.evidence.get("not_restored"))):
+        parts = text("watch.joint").join(names)
         return text("watch.event.resume_without", step=event.step, parts=parts)
     if event.kind in ("start", "resume", "end"):
         return text(f"watch.event.{event.kind}", step=event.step)
@@ -108,6 +108,13 @@ def event_text(event: Event) -> str:
         said = told(event.title, event.step, event.text, event.evidence)
         return text("watch.says", title=title(event.title), words=said)
     return text("watch.says", title=title(event.title), words=event.text) if event.text else title(event.title)
+
+
+def _not_restored(lacks: object) -> list[str]:
+    """What a checkpoint did not bring back, in words; of a record that may hold anything."""
+    names = [lack.get("part") for lack in lacks if isinstance(lack, dict)] if isinstance(lacks, list) else []
+    known = texts("continuity", language())
+    return [known.get(f"part.{name}", name) for name in names if isinstance(name, str)]
 
 
 def verdict(name: str) -> str:

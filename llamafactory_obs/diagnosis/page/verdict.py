@@ -5,7 +5,7 @@ from ...continuity.words import in_words
 from ...detect import Finding
 from ...logs.curves import Curves
 from ...texts import text
-from ...texts.findings import title, told
+from ...texts.findings import cause_title, title, told
 from ..headline import verdict_in_words
 from ..result import Cause, Diagnosis
 from .identity import run_name
@@ -103,7 +103,7 @@ def _name(cause: Cause) -> str:
     if cause.name == "unknown":
         return f"<b>{escape(text('diagnose.page.no_cause'))}</b>"
     score = text("diagnose.page.score", score=cause.score)
-    return f'<b>{escape(text(f"causes.title.{cause.name}"))}</b> <span class="note">{score}</span>'
+    return f'<b>{escape(cause_title(cause.name))}</b> <span class="note">{score}</span>'
 
 
 def _next(cause: Cause) -> str:

@@ -1,5 +1,6 @@
 """docs/guide.md followed to the letter by somebody in an empty folder: each of its commands is really run."""
 
+import json
 import os
 import re
 import shutil
@@ -108,8 +109,9 @@ def test_from_an_empty_folder_to_a_record_sheet(llamafactory, tmp_path):
                 assert person.open["train"].wait(60) == 0
     finally:
         person.leaves()
-    record = load_record(tmp_path / "saves" / "my-run")
-    assert record.checkpoints and {row["probe"] for row in record.probes} >= {"call", "no_call", "tool_error"}
+    run = tmp_path / "saves" / "my-run"
+    rows = [json.loads(line) for line in (run / "obs" / "probes.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert load_record(run).checkpoints and {row["probe"] for row in rows} == {"call", "no_call", "tool_error"}
     assert "%" in (tmp_path / "watch.log").read_text(encoding="utf-8")
     assert (tmp_path / "report.html").stat().st_size > 10_000 and (tmp_path / "my-run.tar.gz").is_file()
 

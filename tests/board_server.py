@@ -53,7 +53,7 @@ class Board:
         assert status == 200, body
         return json.loads(body)
 
-    def wait(self, condition, seconds: float = 20.0, **query) -> dict:
+    def wait(self, condition, seconds: float = 60.0, **query) -> dict:
         """The first state for which `condition(state)` is true."""
         until = time.monotonic() + seconds
         while not condition(state := self.state(**query)):
@@ -90,7 +90,7 @@ def visit(browser, url: str, width: int = 1280, height: int = 900, lang: str | N
     until(browser, "document.body && document.body.dataset.painted")
 
 
-def until(browser, expression: str, seconds: float = 20.0):
+def until(browser, expression: str, seconds: float = 60.0):
     """Wait until an expression is true in the page; returns its value."""
     end = time.monotonic() + seconds
     while not (value := browser.evaluate(f"(({expression}) ?? null) instanceof Node || ({expression})")):

@@ -117,7 +117,7 @@ class Browser:
 
     def __exit__(self, *_) -> None:
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(60)
         os.close(self._out)
         self._reader.close()
         self._folder.cleanup()

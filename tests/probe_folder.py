@@ -92,7 +92,7 @@ def let_age(folder: Path, seconds: float) -> None:
         os.utime(path, (then, then))
 
 
-def eventually(condition, timeout: float = 10.0) -> None:
+def eventually(condition, timeout: float = 40.0) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, "did not happen in time"
@@ -117,7 +117,7 @@ class Watching:
     def goes_on(self) -> bool:
         return self._thread.is_alive()
 
-    def join(self, timeout: float = 10.0) -> None:
+    def join(self, timeout: float = 40.0) -> None:
         self._thread.join(timeout)
         assert not self._thread.is_alive(), "the watch did not end"
         if self.error:

@@ -45,8 +45,9 @@ def test_it_ends_at_once(folder, how):
     assert visitor.getresponse().read()  # and the connection stays open
     process.send_signal(how)
     begun = time.monotonic()
-    out, err = process.communicate(timeout=10)
-    assert (process.returncode, out, err) == (0, "", "") and time.monotonic() - begun < 2.0
+    out, err = process.communicate(timeout=50)
+    assert (process.returncode, out, err) == (0, "", "")
+    assert time.monotonic() - begun < 30, "it does not wait for the visitor, who may stay for a minute"
 
 
 def test_a_port_that_is_taken(folder, capsys):
@@ -103,7 +104,7 @@ def test_off_this_machine_the_url_holds_the_token(folder):
     finally:
         process.send_signal(signal.SIGINT)
         out, err = process.stdout.read(), process.stderr.read()
-        process.wait(10)
+        process.wait(60)
     assert err == "" and "unencrypted" in out
 
 

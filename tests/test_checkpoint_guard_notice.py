@@ -180,7 +180,7 @@ def test_a_second_signal_ends_it_at_once(llamafactory, model, data, tmp_path):
         assert child.poll() is None, "the first one waits for the end of the step"
         start = time.monotonic()
         child.terminate()
-        assert child.wait(20) == -signal.SIGTERM and time.monotonic() - start < 20
+        assert child.wait(60) == -signal.SIGTERM and time.monotonic() - start < 50
     finally:
         child.kill()
 

@@ -153,7 +153,7 @@ def test_the_page(two, tmp_path, capsys):
     assert "learning_rate" in html and "更好" in html
 
 
-def test_a_long_comparison_takes_under_two_seconds(tmp_path):
+def test_a_long_comparison_takes_no_time_to_speak_of(tmp_path):
     """Two runs of 20,000 steps with 40 layers; the processor's time of this process, whatever else the machine does."""
     from llamafactory_obs.compare.compare import compare
     from llamafactory_obs.compare.runs import read_runs
@@ -168,7 +168,7 @@ def test_a_long_comparison_takes_under_two_seconds(tmp_path):
         folders.append(folder)
     begin = time.process_time()
     found = compare(read_runs(folders))
-    assert time.process_time() - begin < 2.0
+    assert time.process_time() - begin < 8.0  # 1 s on an idle core; reading it row by row again takes minutes
     assert found.pairs[0].curves[0].parting.rows == 20_000 and found.pairs[0].layers.rows > 50
 
 

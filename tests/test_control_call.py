@@ -84,7 +84,7 @@ def test_ctrl_c_while_it_waits(kind, said, tmp_path):
         assert "waiting for the end of the step" in call.stderr.readline()
         time.sleep(0.3)
         call.send_signal(signal.SIGINT)
-        assert said in call.communicate(timeout=10)[1] and call.returncode == 130
+        assert said in call.communicate(timeout=60)[1] and call.returncode == 130
         assert _inbox(tmp_path) == []
     finally:
         job.kill()

@@ -76,7 +76,7 @@ def drop(tmp_path, name, content, **more):
     time.sleep(0.02)  # more than a tick of the file system's clock
 
 
-def wait_for(condition, seconds=5.0):
+def wait_for(condition, seconds=40.0):
     until = time.monotonic() + seconds
     while not condition() and time.monotonic() < until:
         time.sleep(0.02)
@@ -182,7 +182,7 @@ def test_a_queue_command_while_the_job_runs_waits_for_the_next_one(opened, tmp_p
     assert [sent.id for sent in queued] == ["next"]
 
 
-def test_garbage_is_named_once_and_a_command_among_it_is_heard(opened, tmp_path):
+def test_garbage_is_named_once_and_a_command_among_it_is_heard(opened, tmp_path, monkeypatch):
     inbox, _ = opened()
     folder = control_folder(tmp_path) / INBOX
     drop(tmp_path, "a.json", "[" * 100_000)
@@ -213,9 +213,10 @@ def test_garbage_is_named_once_and_a_command_among_it_is_heard(opened, tmp_path)
     time.sleep(0.5)
     assert " ".join(inbox.problems) == said, "each is named once"
     assert (folder / "f.json").exists(), "nothing that is no command is deleted"
-    start = time.perf_counter()
+    read = []
+    monkeypatch.setattr(inbox, "_read", read.append)
     inbox._look()
-    assert time.perf_counter() - start < 0.2
+    assert not read, "4,000 files that are known are not read again"
 
 
 def test_the_same_name_may_be_used_again_and_a_torn_file_is_given_time(opened, tmp_path):

@@ -5,7 +5,6 @@ import json
 import random
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace as Row
 
@@ -126,11 +125,11 @@ def test_a_job_that_fails_stays_unknown_with_its_new_reason(tmp_path):
     assert len(rows) == 1 and "no weight file" in rows[0]["why"] and identity["model"]["weights"] is None
 
 
-def test_nothing_is_drawn_and_it_is_quick(tmp_path):
+def test_nothing_is_drawn(tmp_path):
     collect(TrainingArgs(), cwd=tmp_path)
-    state, started = random.getstate(), time.perf_counter()
+    state = random.getstate()
     collect(TrainingArgs(), cwd=tmp_path, **llamafactory_like(tmp_path))
-    assert time.perf_counter() - started < 0.5 and random.getstate() == state
+    assert random.getstate() == state
 
 
 def test_equal_starts_have_no_difference(tmp_path):

@@ -165,13 +165,13 @@ def test_events_wake_it_and_name_what_came_and_went(run, watcher, probes):
     eventually(lambda: (run / "obs" / "probe" / "ledger.jsonl").exists())
     time.sleep(0.3)
     save(run, 20)
-    eventually(lambda: probes.names == ["checkpoint-20"], timeout=5.0)
+    eventually(lambda: probes.names == ["checkpoint-20"], timeout=20.0)
     (run / "checkpoint-40").mkdir()
     (run / "checkpoint-40").rmdir()
-    eventually(lambda: ("checkpoint-40", "missed") in states(run), timeout=5.0)
+    eventually(lambda: ("checkpoint-40", "missed") in states(run), timeout=20.0)
     record(run, "start", "crash")
     one._wake.set()  # the record is only polled
-    watch.join(5.0)
+    watch.join(20.0)
 
 
 def test_an_error_in_the_collecting_thread_is_not_swallowed(run, watcher, monkeypatch):

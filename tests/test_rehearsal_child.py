@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -56,7 +57,7 @@ def test_ending_reaches_what_the_training_started_in_sessions_of_its_own(monkeyp
     worker = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
     code = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {worker!r}], start_new_session=True)"
     started = subprocess.Popen([sys.executable, "-c", f"{code}; time.sleep(60)"], start_new_session=True)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (workers := psutil.Process(started.pid).children()) and time.monotonic() < deadline:
         time.sleep(0.05)
     wait, waits = psutil.wait_procs, []
@@ -110,3 +111,25 @@ def test_the_child_is_one_machine_and_caches_nothing_of_ours(monkeypatch, tmp_pa
     assert env["TMPDIR"] == str(tmp_path)
     assert env["HF_DATASETS_CACHE"].startswith(str(tmp_path)) and env["HF_HUB_CACHE"] == "/models"
     assert env.get("HF_HOME") == os.environ.get("HF_HOME")
+
+
+@pytest.mark.parametrize(
+    ("place", "scratch", "moved"),
+    [("plain", "scratch", False), ("with a blank", "scratch", True), ("with a blank", "scratch too", False)],
+)
+def test_a_config_whose_path_holds_a_blank_is_trained_from_where_none_is(monkeypatch, tmp_path, place, scratch, moved):
+    folder, scratch = tmp_path / place, tmp_path / scratch
+    folder.mkdir(), scratch.mkdir()
+    (folder / "run.yaml").write_text("stage: sft\n")
+    real, commands = subprocess.Popen, []
+
+    def popen(command, **more):
+        commands.append(command)
+        return real([sys.executable, "-c", "pass"], **more)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    env = {**os.environ, "TMPDIR": str(scratch)}
+    ended = child.train(folder / "run.yaml", folder / "out", folder / "log", env, lambda row: None)
+    assert ended.exit_code == 0
+    trained = Path(commands[0][-1])
+    assert trained == (scratch if moved else folder) / "run.yaml" and trained.read_text() == "stage: sft\n"

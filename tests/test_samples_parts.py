@@ -42,7 +42,7 @@ def test_keys_tell_sequences_apart_and_do_not_depend_on_their_neighbours():
 
 
 def find(index: RowIndex, ids: list[int]):
-    index.wait(10)
+    index.wait(60)
     return index.find(keys(np.array(ids), np.array([len(ids)]))[0])
 
 
@@ -83,7 +83,7 @@ def test_the_index_leaves_out_the_padding_of_packed_rows():
 @pytest.mark.parametrize("dataset", [[{"input_ids": [1]}], datasets.Dataset.from_dict({"text": ["a"]})])
 def test_what_cannot_be_indexed_is_said(dataset):
     index = RowIndex(dataset)
-    index.wait(10)
+    index.wait(60)
     assert index.ready and index.why and find(index, [1]) == (None, 0)
 
 
@@ -181,7 +181,7 @@ def test_more_than_it_can_hold_is_dropped_and_counted_and_never_waited_for(tmp_p
     go = threading.Event()
 
     def slow(on_error):
-        go.wait(10)
+        go.wait(60)
         return RecordWriter.joining(tmp_path, on_error)
 
     log = SampleLog(slow, 0, index_of([5, 6]), None, None)
@@ -198,7 +198,7 @@ def test_rows_wait_for_the_index_only_so_long(tmp_path, monkeypatch):
     monkeypatch.setattr(log_module, "_WAITING_SAMPLES", 5)
     monkeypatch.setattr(log_module, "_PATIENCE_S", 0.1)
     ready = threading.Event()
-    monkeypatch.setattr(RowIndex, "_read", lambda self: ready.wait(10))
+    monkeypatch.setattr(RowIndex, "_read", lambda self: ready.wait(60))
     log = SampleLog(lambda tell: RecordWriter.joining(tmp_path, tell), 0, RowIndex(None), None, None)
     for step in range(1, 9):
         log.add(Step(step, 0.0, [batch([5, 6])]))

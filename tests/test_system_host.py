@@ -1,6 +1,7 @@
 """CPU, RAM, disk, network and limits against independent readings; the sampling thread."""
 
 import os
+import select
 import subprocess
 import sys
 import time
@@ -45,8 +46,7 @@ def test_cpu_of_this_process_against_its_own_clock(tmp_path):
     before = time.process_time()
     found, seconds = between(host(tmp_path, whole_node=False), burn)
     used = time.process_time() - before
-    assert found["cpu_percent"] * seconds / 100 == pytest.approx(used, abs=0.06)
-    assert 20 < found["cpu_percent"] < 80
+    assert found["cpu_percent"] * seconds / 100 == pytest.approx(used, abs=0.06) and used > 0.3
 
 
 def test_a_child_counts_while_it_lives_and_not_twice_when_it_has_ended(tmp_path):
@@ -60,11 +60,13 @@ def test_a_child_counts_while_it_lives_and_not_twice_when_it_has_ended(tmp_path)
 
     load.read()
     took = 0.0
-    child = subprocess.Popen([sys.executable, "-c", BURN.format(0.6) + "time.sleep(0.6)"])
-    for _ in range(4):
-        reading(0.25)
+    code, until = BURN.format(0.6) + "print(flush=True); input()", time.monotonic() + 60
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    while not select.select([child.stdout], [], [], 0)[0] and time.monotonic() < until:
+        reading(0.2)
+    reading(0.2)
     assert sum(used) == pytest.approx(0.6, abs=0.15)
-    child.wait()  # the kernel adds what the child used to this process now
+    child.communicate(b"\n")  # the kernel adds what the child used to this process now
     reading(0.25)
     reading(0.25)
     assert sum(used) == pytest.approx(0.65, abs=0.2)

@@ -134,7 +134,7 @@ def test_work_beside_the_training_speaks_english_and_may_speak_to_people():
     aside, heard = Aside("test"), []
     try:
         aside.submit(lambda: heard.append(language()))
-        assert aside.wait(10)
+        assert aside.wait(60)
     finally:
         aside.close()
     with speaking("en"):

@@ -7,126 +7,66 @@ import argparse
 import contextlib
 import functools
 import importlib
-import os
 import sys
 
 from . import __version__
 from .errors import ConfigError
-from .output import as_json, own_stdout
-from .plugin.names import did_you_mean
-from .texts import speaking
+from .output import own_stdout, print_json
+from .parser import PROG, Parser
+from .pipes import NOBODY_READS, nobody_reads, silence
+from .texts import speaking, text
 
-PROG = "llamafactory-obs"
-
-#: verbs with a module of their own: name, module (`add_options(parser)`, `request(args)`, `run(request)`), what it does
-_WITH_A_MODULE = (
-    (
-        "preflight",
-        ".preflight.command",
-        "Three gates before the long run: baseline recorded, mask right, smoke run sound.",
-    ),
-    (
-        "baseline",
-        ".preflight.baseline.command",
-        "Score the untuned base model on a suite, through vLLM or locally, and record it for the first gate.",
-    ),
-    (
-        "mask",
-        ".preflight.mask.command",
-        "Show which tokens of the data would be in the loss, and what is wrong with the mask.",
-    ),
-    (
-        "memory",
-        ".preflight.memory.command",
-        "Estimate the memory of a run line by line, each with its formula.",
-    ),
-    (
-        "overfit",
-        ".preflight.overfit.command",
-        "The single-batch test: can model and pipeline learn one batch by heart?",
-    ),
-    (
-        "baseline-speed",
-        ".preflight.speed.command",
-        "Measure the speed in layers: ready batch, real data loader, logging, evaluation, saving; say what each costs.",
-    ),
-    (
-        "checkpoint",
-        ".checkpoint.command",
-        "Say what each checkpoint is good for, by its content: resumes exactly, warm start only, serves, or broken.",
-    ),
-    (
-        "resume",
-        ".resume.command",
-        "Say what LlamaFactory will do with this config and its folder, what a resume loses, how to go on; start it.",
-    ),
-    (
-        "replay",
-        ".replay.command",
-        "Rebuild the batch of a recorded step and run it on a checkpoint: does the anomaly come with the data?",
-    ),
-    (
-        "timeline",
-        ".timeline.command",
-        "Show the events and metrics of a run or a log on one step axis.",
-    ),
-    (
-        "watch",
-        ".watch.command",
-        "Watch a run on a live terminal screen: curves, machine, mask, probes, alerts, time and cost to go.",
-    ),
-    (
-        "board",
-        ".board.command",
-        "Serve a local web page, live and read-only, that shows one or several runs side by side.",
-    ),
-    (
-        "control",
-        ".control.command",
-        "Command a job that runs: another learning rate, a save, a stop, an evaluation, more logging.",
-    ),
-    (
-        "diagnose",
-        ".diagnosis.command",
-        "Read a run or a log and say what shape it has, whether to kill or keep it, why, and what to change.",
-    ),
-    (
-        "report",
-        ".report.command",
-        "The record sheet of a run, every line measured: terminal, Markdown, HTML; notes; a bundle with hashes.",
-    ),
-    (
-        "compare",
-        ".compare.command",
-        "Compare runs: what differs, where their curves part beyond noise, which is better on what evidence.",
-    ),
-    (
-        "drill",
-        ".drill.command",
-        "Make an incident on purpose in short trainings of this config, and see whether it is told.",
-    ),
-)
+#: verbs with a module of their own, which has `add_options(parser)`, `request(args)` and `run(request)`
+_WITH_A_MODULE = {
+    "preflight": ".preflight.command",
+    "baseline": ".preflight.baseline.command",
+    "mask": ".preflight.mask.command",
+    "memory": ".preflight.memory.command",
+    "overfit": ".preflight.overfit.command",
+    "baseline-speed": ".preflight.speed.command",
+    "checkpoint": ".checkpoint.command",
+    "resume": ".resume.command",
+    "replay": ".replay.command",
+    "timeline": ".timeline.command",
+    "watch": ".watch.command",
+    "board": ".board.command",
+    "control": ".control.command",
+    "diagnose": ".diagnosis.command",
+    "report": ".report.command",
+    "compare": ".compare.command",
+    "drill": ".drill.command",
+}
 
 
 def main(words: list[str] | None = None) -> int:
     """Run one verb and return the exit code."""
     words = sys.argv[1:] if words is None else words
     try:
-        try:
-            code = _dispatch(words)
-        except SystemExit as end:  # argparse: --help, or a wrong call
-            code = end.code
-        if sys.stdout is not None:  # None where the shell has closed it
-            sys.stdout.flush()
+        code = _code(words)
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # None where the shell has closed it
+                stream.flush()
         return code
+    except BrokenPipeError as error:
+        if not nobody_reads(error):
+            raise
+        silence()
+        return NOBODY_READS
+
+
+def _code(words: list[str]) -> int:
+    try:
+        return _dispatch(words)
+    except SystemExit as end:  # argparse: --help, or a wrong call
+        if not isinstance(end.__context__, BrokenPipeError):
+            return end.code
+        silence()  # rich has done so for stdout, and ends with 1
+        return NOBODY_READS
     except ConfigError as error:
         print(f"{PROG}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # `... | head`: nobody reads on; keep the interpreter's last flush quiet as well
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
 
 
 def _shows_chinese() -> bool:
@@ -144,106 +84,86 @@ def _dispatch(words: list[str]) -> int:
             stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to fail
     if words[:1] == ["train"] and words[1:2] not in ([], ["-h"], ["--help"]):
         return _train(words[1:])  # all that follows is LlamaFactory's, also `--stage sft ...`
-    parser = _parser()
+    with contextlib.nullcontext() if _shows_chinese() else speaking("en"):
+        args = _arguments(words)
+        with speaking("en") if getattr(args, "json", False) else contextlib.nullcontext():
+            return args.run(args)
+
+
+def _arguments(words: list[str]) -> argparse.Namespace:
+    parser = _parser(words)
     args, rest = parser.parse_known_args(words)
     later = [word for word in rest if "=" in word and not word.startswith("-")]  # overrides that follow an option
     if rest != later or (rest and not hasattr(args, "overrides")):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         args.overrides += later
-    with contextlib.nullcontext() if not getattr(args, "json", False) and _shows_chinese() else speaking("en"):
-        return args.run(args)
+    return args
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+def _parser(words: list[str] | None = None) -> argparse.ArgumentParser:
+    """All verbs; the options only of those that `words` name (None: of all), for the others load nothing."""
+    parser = Parser(prog=PROG, description=text("help.about"), epilog=text("help.epilog"))
+    parser.add_argument("--version", action="version", version=f"{PROG} {__version__}", help=text("help.version"))
+    verbs = parser.add_subparsers(title=text("help.verbs"), metavar="VERB", dest="verb", required=True)
 
-    def error(self, message: str):
-        message = message.replace("the following arguments are required: VERB", "no verb given")
-        self.exit(2, f"{PROG}: {message}; see `{self.prog} --help`\n")
-
-    def _check_value(self, action, value):
-        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
-            hint = did_you_mean(value, action.choices) or f" (known: {', '.join(action.choices)})"
-            self.error(f"unknown {action.dest} {value!r}{hint}")
-        super()._check_value(action, value)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog=PROG,
-        description="The flight recorder, the pre-flight check and the test pilot for LlamaFactory fine-tuning runs.",
-        epilog="Exit codes: 0 fine, 1 the thing checked is not fine, 2 the call or its input is wrong.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"{PROG} {__version__}")
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
-
-    def verb(name: str, run, help_text: str, usage: str | None = None) -> argparse.ArgumentParser:
-        sub = verbs.add_parser(name, help=help_text, description=help_text, usage=usage, allow_abbrev=False)
+    def verb(name: str, run, usage: str | None = None) -> argparse.ArgumentParser:
+        about = text(f"help.{name}.about")
+        sub = verbs.add_parser(name, help=about, description=about, usage=usage)
         sub.set_defaults(run=run)
         return sub
 
-    train = verb(
-        "train",
-        lambda args: _train([]),
-        "Train with LlamaFactory's own launcher and our keys, without relying on automatic loading.",
-        usage=f"{PROG} train RUN.yaml [key=value ...]",
-    )
-    train.epilog = "Everything after `train` is handed to LlamaFactory as it is, torchrun and Ray included."
+    train = verb("train", lambda args: _train([]), usage=f"{PROG} train RUN.yaml [key=value ...]")
+    train.epilog = text("help.train.epilog")
 
-    probe = verb(
-        "probe", _probe, "Ask each checkpoint the fixed probes and say what broke, what got better, what regressed."
-    )
-    _add_probe(probe)
+    _add_probe(verb("probe", _probe))
 
-    for name, module, help_text in _WITH_A_MODULE:
-        command = importlib.import_module(module, __package__)
-        command.add_options(verb(name, functools.partial(_run_command, command), help_text))
+    for name, module in _WITH_A_MODULE.items():
+        one = verb(name, functools.partial(_run_command, module))
+        if words is None or name in words:
+            _command(module).add_options(one)
 
-    callbacks = verb("callbacks", _callbacks, "List the names for `callbacks:`, their options and what they log.")
-    _add_json(callbacks)
+    _add_json(verb("callbacks", _callbacks))
 
-    doctor = verb("doctor", _doctor, "Say what is installed, whether the plug is live here, and what is missing.")
-    _add_json(doctor)
+    _add_json(verb("doctor", _doctor))
 
-    init = verb("init", _init, "Write the commented run configs and the probes into a folder.")
-    init.add_argument("dir", nargs="?", default=".", metavar="DIR", help="where to write (default: the current folder)")
-    init.add_argument("--force", action="store_true", help="overwrite files that exist; without it they are kept")
+    init = verb("init", _init)
+    init.add_argument("dir", nargs="?", default=".", metavar="DIR", help=text("help.init.dir"))
+    init.add_argument("--force", action="store_true", help=text("help.init.force"))
     _add_json(init)
     return parser
 
 
 def _add_probe(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dir", metavar="DIR", help="the run's output_dir, or one checkpoint-N in it")
+    parser.add_argument("dir", metavar="DIR", help=text("help.probe.dir"))
     add = parser.add_argument
-    add("--watch", action="store_true", help="go on until the training has ended and all checkpoints are probed")
-    add("--suite", metavar="FILE", help="your own suite (docs/suite.md); default: the three fixed probes")
-    add("--backend", choices=("auto", "vllm", "local"), default="auto", help="what generates (default: auto)")
-    add("--endpoint", metavar="URL", help="of a running vLLM server (default: http://localhost:8000/v1)")
-    add("--device", default="auto", help="of --backend local: auto, cpu, cuda, cuda:1 ... (default: auto)")
-    add("--model", metavar="PATH", help="the base model (default: what the run's record or the adapter says)")
-    add("--template", metavar="NAME", help="LlamaFactory's template, or chat (default: the run's own)")
-    add("--tool-format", metavar="NAME", help="how calls are written (default: the template's)")
-    add("--latest-only", action="store_true", help="of several waiting checkpoints probe only the newest")
-    add("--no-baseline", action="store_true", help="do not ask the untuned base model")
-    add("--again", action="store_true", help="probe once more what is probed already")
-    add("--poll", type=float, default=2.0, metavar="S", help="seconds between two looks at the folder (default: 2)")
+    add("--watch", action="store_true", help=text("help.probe.watch"))
+    add("--suite", metavar="FILE", help=text("help.probe.suite"))
+    add("--backend", choices=("auto", "vllm", "local"), default="auto", help=text("help.probe.backend"))
+    add("--endpoint", metavar="URL", help=text("help.probe.endpoint"))
+    add("--device", default="auto", help=text("help.probe.device"))
+    add("--model", metavar="PATH", help=text("help.probe.model"))
+    add("--template", metavar="NAME", help=text("help.probe.template"))
+    add("--tool-format", metavar="NAME", help=text("help.probe.tool-format"))
+    add("--latest-only", action="store_true", help=text("help.probe.latest-only"))
+    add("--no-baseline", action="store_true", help=text("help.probe.no-baseline"))
+    add("--again", action="store_true", help=text("help.probe.again"))
+    add("--poll", type=float, default=2.0, metavar="S", help=text("help.probe.poll"))
     add(
         "--patience",
         type=float,
         default=60.0,
         metavar="S",
-        help="without --watch: wait so long for a server (default: 60)",
+        help=text("help.probe.patience"),
     )
-    add("--copies", metavar="DIR", help="where private copies go; the vLLM server must see it (default: DIR/obs/probe)")
+    add("--copies", metavar="DIR", help=text("help.probe.copies"))
     add("--segment", type=int, default=0, help=argparse.SUPPRESS)  # of the training that started this process
     add("--parent", type=int, help=argparse.SUPPRESS)  # its pid
-    add("--json", action="store_true", help="one JSON object per result and line on stdout, and nothing else there")
+    add("--json", action="store_true", help=text("help.probe.json"))
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout and nothing else there")
+    parser.add_argument("--json", action="store_true", help=text("help.common.json"))
 
 
 def _train(words: list[str]) -> int:
@@ -258,8 +178,12 @@ def _probe(args) -> int:
     return run(request(args))
 
 
-def _run_command(command, args) -> int:
-    return command.run(command.request(args))
+def _command(module: str):
+    return importlib.import_module(module, __package__)
+
+
+def _run_command(module: str, args) -> int:
+    return _command(module).run(_command(module).request(args))
 
 
 def _callbacks(args) -> int:
@@ -284,7 +208,10 @@ def _show(args, compute, render, code=lambda result: 0) -> int:
     """Print what `compute` returns, as JSON or for people; whatever is printed on the way there goes to stderr."""
     with own_stdout():
         result = compute()
-    print(as_json(result, sys.stdout, indent=2) if args.json else render(result))
+    if args.json:
+        print_json(result, sys.stdout)
+    else:
+        print(render(result))
     return code(result)
 
 

@@ -1,5 +1,7 @@
 """`llamafactory-obs init`: the commented run configs and the probes, written into a folder of the user's."""
 
+import errno
+import os
 from pathlib import Path
 
 from .errors import ConfigError
@@ -28,24 +30,34 @@ def write(folder: str | Path = ".", force: bool = False) -> dict:
         ConfigError: the folder cannot be written to.
     """
     folder = Path(folder)
-    written, kept = [], []
-    for name, below in SOURCES.items():
-        for source in sorted(data_folder(name).glob("*.yaml")):
-            target = folder / below / source.name
-            relative = (Path(below) / source.name).as_posix()
-            try:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if target.exists() and not force:
-                    kept.append(relative)
-                    continue
-                target.write_bytes(source.read_bytes())
-            except OSError as error:
-                raise ConfigError(f"cannot write {target}: {error.strerror}; name a folder you may write to") from None
-            written.append(relative)
+    sources = {
+        (Path(below) / source.name).as_posix(): source
+        for name, below in SOURCES.items()
+        for source in sorted(data_folder(name).glob("*.yaml"))
+    }
+    try:
+        kept = [name for name in sources if (folder / name).exists() and not force]
+        written = [name for name in sources if name not in kept]
+        for name in written:  # before the first file is written
+            _make_room(folder / name)
+        for name in written:
+            (folder / name).write_bytes(sources[name].read_bytes())
+    except OSError as error:
+        where = error.filename or folder
+        raise ConfigError(f"cannot write {where}: {error.strerror}; name a folder you may write to") from None
     config = (folder / CONFIG).as_posix()
     steps = ["llamafactory-obs doctor", f"llamafactory-obs baseline {config}"]
     steps += [f"llamafactory-obs preflight {config} --run-smoke", f"llamafactory-cli train {config}"]
     return {"folder": str(folder), "written": written, "kept": kept, "next": steps}
+
+
+def _make_room(target: Path) -> None:
+    """The folder of a file that is to be written; raises OSError where the file could not be."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+    if not os.access(target if target.exists() else target.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target))
 
 
 def render(result: dict) -> str:

@@ -23,6 +23,16 @@ def as_json(value: object, out: TextIO, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=not unicode, indent=indent)
 
 
+def print_json(value: object, out: TextIO) -> None:
+    """The one object that a verb prints with `--json`."""
+    print(as_json(value, out, indent=2), file=out)
+
+
+def progress(line: str) -> None:
+    """What a verb says to a person while it works."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def plain(value: object) -> object:
     """As strict JSON has it: a dataclass as its fields, a number that is not finite as its word, a path as its text."""
     if is_dataclass(value) and not isinstance(value, type):

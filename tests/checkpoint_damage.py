@@ -25,6 +25,36 @@ def write(name: str, raw: bytes):
     return lambda folder: (folder / name).write_bytes(raw)
 
 
+def begin(name: str, raw: bytes = b"\xef\xbb\xbf"):
+    """Put bytes before a file's own: Windows' mark of UTF-8."""
+    return lambda folder: (folder / name).write_bytes(raw + (folder / name).read_bytes())
+
+
+def beside(name: str):
+    """Another file of tensors, where a resume looks first."""
+
+    def do(folder: Path):
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(folder / ADAPTER, folder / name)
+
+    return do
+
+
+def as_bin(folder: Path, table: dict[str, str] | None = None):
+    """The weights as torch's files, as transformers 4 wrote them; shards where there is a table of them."""
+    import torch
+    from safetensors.torch import load_file
+
+    for file in folder.glob("*model*.safetensors"):
+        name = file.name if table is None else f"pytorch_{file.name}"
+        torch.save(load_file(file), folder / name.replace(".safetensors", ".bin"))
+        file.unlink()
+    if table is not None:
+        (folder / "model.safetensors.index.json").unlink()
+        new = {key: f"pytorch_{name}".replace(".safetensors", ".bin") for key, name in table.items()}
+        (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": new}))
+
+
 def remove(*names: str):
     return lambda folder: [(folder / name).unlink() for name in names]
 

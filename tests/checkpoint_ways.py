@@ -7,6 +7,9 @@ from pathlib import Path
 from checkpoint_damage import (
     ADAPTER,
     MODEL,
+    as_bin,
+    begin,
+    beside,
     bf16,
     cut,
     elsewhere,
@@ -241,7 +244,50 @@ WAYS: dict[str, Damage] = {
         "full", shards(lambda f, t: cut("model.safetensors.index.json")(f)), BROKEN, ("index.json",), False
     ),
     "shard_twice": Damage("full", shards(twice), BROKEN, ("two saves were mixed",), False),
+    # what transformers and PEFT do not read, or read in place of it
+    "state_with_byte_order_mark": Damage(
+        "lora", begin("trainer_state.json"), BROKEN, ("trainer_state.json begins with a byte order mark",), True, False
+    ),
+    "state_utf16": Damage(
+        "lora",
+        lambda f: (f / "trainer_state.json").write_text((f / "trainer_state.json").read_text(), "utf-16"),
+        BROKEN,
+        ("trainer_state.json", "byte order mark"),
+        True,
+        False,
+    ),
+    "state_of_newer_transformers": Damage(
+        "lora",
+        lambda f: edit(f / "trainer_state.json", lambda s: s.update(not_yet_made=1)),
+        BROKEN,
+        ("trainer_state.json has not_yet_made",),
+        True,
+        False,
+    ),
+    "config_with_byte_order_mark": Damage(
+        "lora", begin("adapter_config.json"), BROKEN, ("adapter_config.json begins with",), False
+    ),
+    "tokenizer_map_torn": Damage(
+        "lora", write("special_tokens_map.json", b'{"a'), BROKEN, ("special_tokens_map.json is no whole",), False, True
+    ),
+    "model_beside_adapter": Damage("lora", beside(MODEL), BROKEN, (MODEL, "a resume reads that"), True, False),
+    "adapter_in_folder_beside": Damage(
+        "lora", beside(f"backup/{ADAPTER}"), BROKEN, (f"backup/{ADAPTER}", "a resume reads that"), True, False
+    ),
     # fine, and said to be so
+    "fine_adapter_bin": Damage("lora", as_bin, EXACT, (), True, True),
+    "fine_shards_bin": Damage("full", shards(as_bin), EXACT, (), True, True),
+    "fine_windows_line_ends": Damage(
+        "lora",
+        lambda f: [one.write_bytes(one.read_bytes().replace(b"\n", b"\r\n")) for one in f.glob("*.json")],
+        EXACT,
+        (),
+        True,
+        True,
+    ),
+    "fine_generation_torn": Damage(
+        "full", cut("generation_config.json"), EXACT, ("generation_config.json is no whole JSON",), True, True
+    ),
     "fine_adapter": Damage("lora", lambda f: None, EXACT, (), True, True),
     "fine_model": Damage("full", lambda f: None, EXACT, (), True, True),
     "fine_sharded": Damage("full", shards(lambda f, t: None), EXACT, (), True, True),

@@ -1,10 +1,15 @@
-"""What the tests of `system` share: what it needs of a recorder, and its reader of the host."""
+"""What the tests of `system` share: its recorder, its reader of the host, the callback over fake cards."""
 
+import pytest
 import torch
 
+from llamafactory_obs import System
+from llamafactory_obs.callbacks import system
 from llamafactory_obs.callbacks.cgroup import ControlGroup
+from llamafactory_obs.callbacks.context import RunContext
 from llamafactory_obs.callbacks.host_load import HostLoad
 from llamafactory_obs.callbacks.pipeline import Row
+from llamafactory_obs.gpu.nvml import Nvml
 
 
 class Run:
@@ -41,3 +46,41 @@ class Run:
 
 def host(tmp_path, whole_node=True) -> HostLoad:
     return HostLoad(str(tmp_path / "not" / "there" / "yet"), whole_node, ControlGroup())
+
+
+@pytest.fixture
+def start(monkeypatch, tmp_path):
+    """`start(fake, run, **options)`: a callback over a fake card and 8 CPUs; its thread is ended afterwards."""
+    begun = []
+    monkeypatch.setattr(system, "usable_cpus", lambda group: 8.0)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def make(fake, run=None, **options):
+        monkeypatch.setattr(system, "Nvml", lambda: Nvml(fake))
+        callback = System(**options)
+        callback.run, callback.context = run or Run(tmp_path), RunContext()
+        begun.append(callback)
+        callback.begin()
+        callback._sampler._over.set()  # the test itself says when a reading is made
+        callback._sampler._thread.join()
+        return callback
+
+    yield make
+    for callback in begun:
+        callback.off()
+
+
+def one_step(callback, step, seconds=1.0, **values):
+    run = callback.run
+    run.step, run.open_row = step, Row(step)
+    callback._sampler._read()
+    callback.step()
+    run.open_row.values |= values
+    run.open_row.time = 1000.0 + seconds * step
+    run.last = run.open_row
+    callback.row(run.open_row)
+    return run.open_row.values
+
+
+def names(callback):
+    return [finding.name for finding in callback.run.alerts]

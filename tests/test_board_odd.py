@@ -61,7 +61,7 @@ def test_steps_beyond_what_a_script_can_count(light, tmp_path):
     with Board(tmp_path / "run") as board:
         visit(light, board.url, lang="en")
         frames(light)
-        assert light.evaluate("import('./format.js').then(m => m.ticks(1, Infinity, true, 5).length)") <= 100
+        assert light.evaluate("import('./values.js').then(m => m.ticks(1, Infinity, true, 5).length)") <= 100
         well(light)
 
 

@@ -146,6 +146,7 @@ def test_an_adapter_against_its_base():
     assert adapter_flaw(lora("m.q") | lora("x.q"), base)[1] is True
     assert adapter_flaw(lora("x.q"), base)[1] is False, "perhaps only names differ"
     assert adapter_flaw(lora("m.q"), {}) == ("", True)
+    assert adapter_flaw(lora("m.q") | lora("lm_head"), base) == ("", True), "a tied head is not saved"
 
 
 def test_a_model_against_its_base():

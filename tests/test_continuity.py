@@ -40,7 +40,7 @@ def test_equal_bit_by_bit(tmp_path):
     assert {name: column.status for name, column in said.columns.items()} == {
         "loss": "equal", "gradient_norm": "equal", "learning_rate": "equal", "epoch": "equal", "samples": "unknown",
     }  # fmt: skip
-    assert "7 steps made twice are equal bit by bit" in in_words(said, lang="en") and not said.not_restored
+    assert "equal bit by bit in 7 steps made twice" in in_words(said, lang="en") and not said.not_restored
 
 
 def test_one_bit_is_no_longer_exact(tmp_path):
@@ -98,6 +98,20 @@ def test_rows_of_several_steps(tmp_path):
     part = rows(301, 600, 1, lambda step, row: {"train/loss": row["train/loss"] + 0.2} if step == 310 else {})
     alone = judged(foreign(tmp_path / "part.jsonl", every(before), every(part)))  # the mean of fewer steps
     assert alone.verdict == EXACT
+    few = judged(foreign(tmp_path / "few.jsonl", every(before), every(rows(391, 410, 1))))
+    assert (few.verdict, few.made_twice) == (EXACT, 1), "the first row counts where it is equal"
+    assert in_words(few, lang="en").startswith("The resume before step 400 continues exactly: ")
+    assert "in 1 row of 10 steps made twice (" in in_words(few, lang="en")
+
+
+def test_the_checkpoint_between_two_rows_is_looked_at(tmp_path):
+    """logging_steps 10, save_steps 35: it went on from checkpoint-105, and the next row is that of step 110."""
+    every = lambda part: [one for one in part if one["step"] % 10 == 0]  # noqa: E731
+    (tmp_path / "checkpoint-105").mkdir()
+    said = judged(foreign(tmp_path / "trainer_log.jsonl", every(rows(1, 230, 0)), every(rows(106, 400, 1, off(0.5)))))
+    assert said.verdict == BROKEN and lost(said)["optimizer"] == "folder"
+    (tmp_path / "checkpoint-107").mkdir()  # which of them is not known
+    assert not judged(tmp_path / "trainer_log.jsonl").not_restored
 
 
 def test_another_rate_at_the_same_step(tmp_path):
@@ -204,7 +218,8 @@ def test_the_epoch_without_repeated_steps(tmp_path, shift, verdict):
 
 def test_too_few_rows(tmp_path):
     assert judged(record(tmp_path / "few", *stopped(last=FIRST + 2))).verdict == FEW
-    assert judged(record(tmp_path / "one", *killed(last=FIRST))).verdict == EXACT  # one step, made twice
+    one = judged(record(tmp_path / "one", *killed(last=FIRST)))
+    assert one.verdict == EXACT and "in 1 step made twice (" in in_words(one, lang="en")
     bare = [{"step": one["step"], "segment": 1, "train/loss": 1.0} for one in rows(FIRST, FIRST + 30, 1)]
     assert judged(record(tmp_path / "bare", [{**row(1), "segment": 0}], bare)).verdict in (FEW, NOTHING)
 
@@ -235,3 +250,26 @@ def test_nothing_is_trusted_of_a_foreign_throughput(tmp_path):  # RES-8
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     curves = read(log)
     assert judged(log).verdict == EXACT and not curves.has("system/tokens_per_sec") and not curves.has("throughput")
+
+
+# random numbers that are known to be others
+
+
+def test_other_random_numbers_explain_another_loss_of_the_same_samples(tmp_path):
+    """NEFTune: all noise from step to step is theirs, and a second draw differs by 1.4 of it."""
+    why = [{"part": "rng", "by": "checkpoint", "why": "rng_state.pth is missing"}]
+    lost_rng = [{"step": CHECKPOINT, "kind": "resume", "segment": 1, "evidence": {"not_restored": why}}]
+    redrawn = killed(lambda step, one: {"train/loss": row(step, 5)["train/loss"]})
+    order = list(range(2 * END))
+    same = [*batches(1, KILLED, 0, order), *batches(FIRST, END, 1, order)]
+    other = [*batches(1, KILLED, 0, order), *batches(FIRST, END, 1, order[::-1])]
+    said = judged(record(tmp_path / "redrawn", *redrawn, events=lost_rng, samples=same))
+    assert (said.verdict, said.columns["loss"].status, lost(said)) == (NOISE, "within noise", {"rng": "checkpoint"})
+    assert "no more than other random numbers (dropout, NEFTune) make of the same samples" in in_words(said, lang="en")
+    assert judged(record(tmp_path / "unlogged", *redrawn, events=lost_rng)).verdict == NOISE
+    assert judged(record(tmp_path / "restored", *redrawn, samples=same)).verdict == BROKEN
+    assert judged(record(tmp_path / "samples", *redrawn, events=lost_rng, samples=other)).verdict == BROKEN
+    seed = {"segments": [{"segment": 0}, {"segment": 1, "changed": [{"key": "config.given.seed", "a": 1, "b": 2}]}]}
+    assert judged(record(tmp_path / "seed", *redrawn, events=lost_rng, run=seed)).verdict == BROKEN
+    higher = killed(lambda step, one: {"train/loss": row(step, 5)["train/loss"] + 0.25})
+    assert judged(record(tmp_path / "higher", *higher, events=lost_rng, samples=same)).verdict == BROKEN

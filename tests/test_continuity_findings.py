@@ -96,8 +96,10 @@ def test_settings_that_were_changed(tmp_path):  # RES-3
     assert "learning_rate was changed from 5e-05 to 2e-05, without effect" in in_words(said, lang="en")
     assert "output_dir" not in in_words(said, lang="en")
     longer = lambda step, row: {"train/lr": row["train/lr"] * 1.2}  # noqa: E731
-    said = continuity(read(record(tmp_path / "steps", *killed(longer), run=changed(max_steps=(200, 300)))))[0]
+    run = changed(max_steps=(200, 300), ignore_data_skip=(None, True))
+    said = continuity(read(record(tmp_path / "steps", *killed(longer), run=run)))[0]
     assert said.verdict == BROKEN and "max_steps was changed from 200 to 300" in in_words(said, lang="en")
+    assert "ignore_data_skip was changed from null to true" in in_words(said, lang="en")
 
 
 def test_the_loss_of_reinforcement_learning_is_not_judged(tmp_path):

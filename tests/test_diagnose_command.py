@@ -10,7 +10,7 @@ from diagnose_curves import curves, falling
 
 from llamafactory_obs.cli import main
 from llamafactory_obs.diagnosis.judge import judge
-from llamafactory_obs.diagnosis.write_config import run_name, write_config
+from llamafactory_obs.diagnosis.write_config import next_config, run_name
 from llamafactory_obs.errors import ConfigError
 
 DIVERGED = falling(120) + [4.0] * 40
@@ -114,21 +114,19 @@ def test_the_next_config_keeps_the_file_and_says_why(tmp_path, capsys):
     assert "not overwritten" in capsys.readouterr().err
 
 
-def test_the_record_s_own_config_is_used_without_its_secrets(tmp_path):
+def test_the_record_s_own_config_is_used_without_its_secrets():
     bad = curves(DIVERGED, lr=[1e-4] * 160, settings={"learning_rate": 1e-4})
     given = yaml.safe_load(CONFIG) | {"hf_hub_token": "***", "resume_from_checkpoint": "saves/old/checkpoint-100"}
     bad.run = {"config": {"given": given}}
-    write_config(bad, judge(bad), tmp_path / "next.yaml")
-    made = yaml.safe_load((tmp_path / "next.yaml").read_text())
+    made = yaml.safe_load(next_config(bad, judge(bad)))
     assert made["learning_rate"] == 5e-5 and "hf_hub_token" not in made and made["resume_from_checkpoint"] is None
 
 
-def test_nothing_to_change_is_said(tmp_path):
+def test_nothing_to_change_is_said():
     with pytest.raises(ConfigError, match="suggests no key"):
         good = curves(falling(100))
         good.run = {"config": {"given": {"learning_rate": 1e-4}}}
-        write_config(good, judge(good), tmp_path / "next.yaml")
-    assert not (tmp_path / "next.yaml").exists()
+        next_config(good, judge(good))
 
 
 def test_the_name_holds_the_changed_values_once():

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import re
 import shutil
 from collections import namedtuple
 from dataclasses import replace
@@ -18,7 +19,9 @@ from llamafactory_obs.drill.resume.curves import SAMPLES, Curves, compare
 from llamafactory_obs.drill.resume.drill import _conclude
 from llamafactory_obs.drill.resume.end_state import StateDifference
 from llamafactory_obs.drill.resume.judge import judge_curves, judge_generators, judge_state, judge_weights
+from llamafactory_obs.drill.resume.limits import limits
 from llamafactory_obs.drill.resume.lost import joined, losses_after
+from llamafactory_obs.drill.resume.markdown import write_reports
 from llamafactory_obs.drill.resume.outcome import EXACTLY, NOT_JUDGED, PARTS, WITHIN_NOISE, Measure, Outcome
 from llamafactory_obs.drill.resume.plan import BROKEN, RESUMED, UNBROKEN, Plan, derive, notes
 from llamafactory_obs.drill.resume.terminal import show
@@ -27,6 +30,8 @@ from llamafactory_obs.drill.resume.words import marks, sparklines
 from llamafactory_obs.errors import ConfigError
 from llamafactory_obs.preflight.run_config import RunConfig
 from llamafactory_obs.settings import Settings
+from llamafactory_obs.texts import remembering, speaking
+from llamafactory_obs.texts.wrap import cells
 
 AFTER = range(7, 27)
 
@@ -316,3 +321,30 @@ def test_the_screen_is_80_columns_wide_and_the_json_is_strict():
     assert lines[0].startswith("DOES NOT CONTINUE: from step 7 on; lost: scheduler") and max(map(len, lines)) <= 80
     text = json.dumps(found.as_dict(), allow_nan=False)
     assert json.loads(text)["measures"][0]["largest"] == "inf"
+
+
+def test_people_read_it_in_chinese_and_programs_in_english(tmp_path, monkeypatch):
+    """Screen and report are Chinese; report.json is, to the letter, that of an English drill."""
+    reports = {}
+    for lang in ("en", "zh"):
+        with speaking(lang), remembering() as english:
+            found = verdict(curves(0), curves(0, loss=(8, math.inf), lr=(7, 1e-4), first=7), curves(0), curves(0))
+            plan = Plan(run_config(tmp_path, save_only_model=True), tmp_path, 6, 20)
+            found.notes, found.folder, found.take_away = notes(plan), tmp_path, "rng"
+            found.settings = [{"setting": "full_determinism", "drill": "off", "run": "on"}]
+            found.limits = limits(plan, found.measures, found.settings)
+            found.curves = {"train/loss": {"steps": [7]} | {key: [1.0] for key in ("unbroken", "resumed", "again")}}
+            write_reports(found, english)
+            show(found, out := io.StringIO())
+        data = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+        reports[lang] = out.getvalue(), (tmp_path / "report.md").read_text(encoding="utf-8"), data
+    (screen, report, data), (screen_zh, report_zh, data_zh) = reports["en"], reports["zh"]
+    assert data == data_zh and data["lost"][0]["after"].startswith("learning rate 0.00") and data["notes"]
+    assert screen.startswith("DOES NOT CONTINUE: from step 7 on; lost: scheduler")
+    assert screen_zh.startswith("没有衔接上：从第 7 步起分开；丢失：调度器状态")
+    assert max(map(cells, screen_zh.splitlines())) <= 80 + len(str(tmp_path))
+    assert "# Resume drill: does not continue" in report and "| full_determinism | off | on |" in report
+    assert "# 断点续训演练：没有衔接上" in report_zh and "| full_determinism | 关 | 开 |" in report_zh
+    for said in (screen_zh, report_zh):
+        assert [line for line in said.splitlines() if re.search(r"\b[a-z]{2,} [a-z]{2,} [a-z]{2,}\b", line)] == []
+    assert not re.search("[\u3000-\u9fff]", screen + report)

@@ -45,6 +45,18 @@ def test_a_folder_that_is_none(tmp_path, capsys):
     assert out == "" and err.startswith("llamafactory-obs: cannot write ") and err.count("\n") == 1
 
 
+def test_the_wheel_has_every_file_that_is_no_module():
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    listed = {
+        file
+        for package, patterns in tool["package-data"].items()
+        for pattern in patterns
+        for file in (ROOT / package.replace(".", "/")).glob(pattern)
+    }
+    files = {path for path in (ROOT / "llamafactory_obs").rglob("*.*") if path.suffix not in {".py", ".pyc"}}
+    assert files and files - listed == set()
+
+
 def test_the_wheel_has_every_package_and_the_data():
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     inits = (ROOT / "llamafactory_obs").rglob("__init__.py")

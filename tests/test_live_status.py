@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from live_record import LiveRecord, hold
 
-from llamafactory_obs.live import Follower, clock, probes
-from llamafactory_obs.probe import results
-from llamafactory_obs.summary import sessions, summarize
+from llamafactory_obs.live import Follower
+from llamafactory_obs.summary import summarize
 
 PLAN = {"eval_strategy": "steps", "eval_steps": 10, "save_strategy": "steps", "save_steps": 20, "run_name": "mine"}
 
@@ -170,11 +169,6 @@ def test_a_clock_that_is_set_back_takes_no_time_away(tmp_path):
         == pytest.approx(summarize(tmp_path).wall_s, abs=1.5)
         == pytest.approx(100, abs=2)
     )
-
-
-def test_what_is_written_down_twice_is_the_same():
-    assert (clock.CLOCK_S, clock.CLOCK_SHARE) == (sessions.CLOCK_S, sessions.CLOCK_SHARE)
-    assert probes.BASE == results.BASE
 
 
 def test_alerts_live_and_end(tmp_path):

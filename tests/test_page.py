@@ -217,7 +217,7 @@ def test_write_keeps_what_is_not_its_own(curves, tmp_path):
     config.write_text("stage: sft\n")
     for path, words in (
         (config, "not overwritten"),
-        (tmp_path / "no" / "x.html", "does not exist"),
+        (tmp_path / "no" / "x.html", "no such folder"),
         (tmp_path, "folder"),
     ):
         with pytest.raises(ConfigError, match=words):

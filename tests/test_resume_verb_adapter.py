@@ -93,3 +93,34 @@ def test_deepspeed_reads_its_own_shards_alone(folder, config):  # noqa: F811
     plan = folder.plan(deepspeed=config)
     assert (plan.verdict == "does not fit") == (config is not None)
     assert ("deepspeed" in [one.values.get("keys") for one in plan.stands]) == (config is not None)
+
+
+_DECAY = {"num_stable_steps": 3, "num_decay_steps": 7}
+
+
+@pytest.mark.parametrize(
+    ("recorded", "keys", "key"),
+    [
+        ({"resize_vocab": True, "additional_target": ["embed_tokens"]}, {"resize_vocab": True}, None),
+        ({"additional_target": ["embed_tokens"]}, {}, "additional_target"),
+        ({"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": _DECAY}, {}, None),
+        (
+            {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": _DECAY},
+            {"lr_scheduler_kwargs": {"num_decay_steps": 5}},
+            "lr_scheduler_kwargs",
+        ),
+        ({"stage": "dpo"}, {}, "stage"),
+    ],
+)
+def test_values_that_llamafactory_fills_in_are_no_change(folder, recorded, keys, key):  # noqa: F811
+    file = folder.out / "obs" / "run.json"
+    record = json.loads(file.read_text())
+    for group in record["config"]["resolved"].values():
+        group.update({name: value for name, value in recorded.items() if name in group})
+    file.write_text(json.dumps(record))
+    if "additional_target" in recorded:
+        adapter(folder.newest, modules_to_save=["embed_tokens"])
+    given = {name: recorded[name] for name in ("lr_scheduler_type",) if name in recorded} | keys
+    plan = folder.plan(**given)
+    changed = [one.values.get("key") for one in plan.changes]
+    assert changed == ([key] if key else [])

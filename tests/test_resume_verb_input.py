@@ -1,14 +1,20 @@
 """`resume` with wrong words, a torn or strange record, and folders whose names a shell would take apart."""
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
+import yaml
 from resume_folder import folder, killed, names, point  # noqa: F401
 
 from llamafactory_obs.errors import ConfigError
+from llamafactory_obs.preflight.ahead.start import checkpoints_in
+from llamafactory_obs.preflight.run_config import read_run_config
+from llamafactory_obs.resume.plan import make_plan
 from llamafactory_obs.resume.report import as_dict
 from llamafactory_obs.resume.show import show
 
@@ -74,3 +80,58 @@ def test_what_to_do_can_be_pasted_whatever_the_folder_is_called(folder, tmp_path
     assert (out / "set_aside" / "checkpoint-8").is_dir() and not (out / "checkpoint-8").exists()
     words = shlex.split(plan.launch.text)
     assert words[-1].endswith("checkpoint-4'") and names(folder.plan(output_dir=str(out)).state) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "does"),
+    [("", "no_such_folder"), (0, "no_such_folder"), ("false", "no_such_folder"), (False, "off"), (None, "unasked")],
+)
+def test_words_for_resume_that_are_no_path(folder, given, does):  # noqa: F811
+    """The Trainer takes all but null, true and false for a path, also an empty text."""
+    file = folder.config()
+    keys = yaml.safe_load(file.read_text()) | {"resume_from_checkpoint": given}
+    file.write_text(yaml.safe_dump(keys))
+    plan = make_plan(read_run_config(file))
+    assert plan.stands[0].name == f"stands.{does}" and plan.best.name == "checkpoint-8"
+
+
+def test_a_checkpoint_that_is_a_link_to_another_disk_lies_inside(folder, tmp_path):  # noqa: F811
+    folder.newest.rename(tmp_path / "disk")
+    folder.newest.symlink_to(tmp_path / "disk")
+    plan = folder.plan()
+    assert plan.verdict == "continues exactly" and names(plan.stands) == ["stands.unasked"]
+    outside = folder.plan(asked=str(tmp_path / "disk"))
+    assert "state.outside" in names(outside.state)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_two_checkpoints_of_one_number(folder, reverse, monkeypatch):  # noqa: F811
+    """transformers takes the one that the folder lists first."""
+    from transformers.trainer_utils import get_last_checkpoint
+
+    shutil.copytree(folder.newest, folder.out / "checkpoint-0008")
+    listed = sorted(os.listdir(folder.out), reverse=reverse)
+    monkeypatch.setattr("os.listdir", lambda place: listed)
+    monkeypatch.setattr(type(folder.out), "iterdir", lambda self: (self / name for name in listed))
+    assert checkpoints_in(folder.out)[-1] == Path(get_last_checkpoint(folder.out)).name
+
+
+def test_a_file_in_the_place_of_a_checkpoint_is_not_taken_for_the_newest(folder):  # noqa: F811
+    (folder.out / "checkpoint-9").write_text("")
+    plan = folder.plan()
+    assert point(plan.state, "state.passed").values["checkpoint"] == "checkpoint-9"
+    assert "state.leftover" not in names(plan.state) and plan.best.name == "checkpoint-8"
+
+
+def test_what_a_resume_reads_in_place_of_the_adapter(folder):  # noqa: F811
+    shutil.copy(folder.newest / "adapter_model.safetensors", folder.newest / "model.safetensors")
+    plan = folder.plan()
+    assert point(plan.stands, "stands.wrong").values["why"].startswith("model.safetensors lies beside it")
+    assert plan.best.name == "checkpoint-4" and plan.verdict == "continues exactly"
+    asked = folder.plan(asked="8")
+    assert asked.verdict == "warm start only" and "weights" not in asked.fate.restored
+
+
+def test_no_dataset_info_is_not_another_entry(folder, tmp_path):  # noqa: F811
+    plan = folder.plan(dataset_dir=str(tmp_path / "nowhere"))
+    assert "agree.unknown" in names(plan.points) and "agree.entry" not in names(plan.points)

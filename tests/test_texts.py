@@ -14,7 +14,7 @@ from llamafactory_obs.texts import LANGUAGES, language, speaking, text, texts
 HERE = Path(llamafactory_obs.__file__).parent
 FILES = {lang: {file.stem for file in (HERE / "texts" / lang).glob("*.toml")} for lang in LANGUAGES}
 #: the English of these stands in the record
-ONLY_CHINESE = {"findings"}
+ONLY_CHINESE = {"findings", "sentences"}
 FEATURES = sorted(FILES["en"])
 CHINESE = re.compile("[\u3400-\u9fff]")
 

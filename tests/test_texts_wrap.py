@@ -61,12 +61,11 @@ def test_cells_are_those_of_rich():
 
 
 #: what takes long to load, and what only some verbs need
-HEAVY = ("tomllib", "yaml", "rich", "numpy", "torch", "transformers", "llamafactory", "httpx", "orjson", "psutil")
+HEAVY = ("yaml", "rich", "numpy", "torch", "transformers", "llamafactory", "httpx", "orjson", "psutil")
 
 
 @pytest.mark.parametrize("words", [["--help"], ["diagnose", "--help"]])
-def test_help_reads_no_texts_and_loads_nothing_heavy(words):
-    """They are loaded when the first one is needed, and the reader of TOML with them."""
+def test_help_loads_nothing_heavy(words):
     code = f"import sys, llamafactory_obs.cli as c\ntry: c.main({words})\n"
     code += f"finally: print('loaded', [name for name in {HEAVY} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

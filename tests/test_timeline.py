@@ -130,6 +130,13 @@ def test_the_picture(run, tmp_path, capsys):
     assert "exists and is not overwritten" in capsys.readouterr().err and file.read_text(encoding="utf-8") == text
 
 
+def test_the_picture_of_a_text_with_control_characters_is_still_xml():
+    curves = log(up(noisy()))
+    curves.events = [event(BAD, "up \x1b[31mred\x00")]
+    root = ElementTree.fromstring(svg(make(curves, pieces=STEPS)))
+    assert any(r"\x1b[31mred\x00" in (node.text or "") for node in root.iter())
+
+
 def test_the_picture_of_a_gap_has_no_line_through_it():
     values = [1.0 + step / 100 for step in range(STEPS)]
     values[59] = NAN

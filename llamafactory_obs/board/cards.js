@@ -1,6 +1,7 @@
 // The chooser of runs, one card for each chosen run, and the alerts that are open.
 
-import { clock, gib, known, lang, make, money, number, percent, say, span, whole } from "./format.js";
+import { clock, gib, known, lang, make, money, percent, say, span, whole } from "./format.js";
+import { number } from "./values.js";
 
 const real = (value) => (typeof value === "string" ? { nan: NaN, inf: Infinity, "-inf": -Infinity }[value] : value);
 

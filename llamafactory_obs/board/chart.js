@@ -2,8 +2,9 @@
 
 import { named } from "./cards.js";
 import { listen } from "./hands.js";
-import { make, number, say, ticks } from "./format.js";
+import { make, say } from "./format.js";
 import { nearest, upTo } from "./steps.js";
+import { number, ticks } from "./values.js";
 
 const TOP = 8, BOTTOM = 20;
 const LARGEST = 1e300, SMALLEST = 1e-300; // of an axis: beyond them its length is no number any more

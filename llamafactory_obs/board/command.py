@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..output import as_json
+from ..output import print_json
+from ..texts import text
 
 #: where the token may stand instead of on the command line, which other users of a machine can read
 TOKEN_VARIABLE = "LLAMAFACTORY_OBS_BOARD_TOKEN"
@@ -40,13 +41,13 @@ class Request:
 def add_options(parser) -> None:
     """The verb's words, for argparse."""
     add = parser.add_argument
-    add("dirs", nargs="+", metavar="DIR", help="a run's output_dir, or a folder that holds several (saves/)")
-    add("--port", type=int, metavar="N", help="listen on this port (default: the first free one from 8321 on)")
-    add("--host", default="127.0.0.1", metavar="H", help="listen on this address (default: 127.0.0.1, this machine)")
-    add("--token", metavar="T", help=f"visitors need this token (or {TOKEN_VARIABLE}); made if --host is not local")
-    add("--price", type=float, metavar="P", help="of the machine in an hour (default: obs: {price: ...} of the run)")
-    add("--json", action="store_true", help="one JSON object on stdout (the address) and nothing else there")
-    parser.epilog = "Read-only: nothing in DIR is written, and the page has no button that acts. Ctrl-C ends it."
+    add("dirs", nargs="+", metavar="DIR", help=text("help.board.dirs"))
+    add("--port", type=int, metavar="N", help=text("help.board.port"))
+    add("--host", default="127.0.0.1", metavar="H", help=text("help.board.host"))
+    add("--token", metavar="T", help=text("help.board.token", variable=TOKEN_VARIABLE))
+    add("--price", type=float, metavar="P", help=text("help.common.price"))
+    add("--json", action="store_true", help=text("help.board.json"))
+    parser.epilog = text("help.board.epilog")
 
 
 def request(args) -> Request:
@@ -96,9 +97,10 @@ def run(request: Request) -> int:
     try:
         runs = feed.look_for_runs()
         if request.as_json:
-            print(as_json(server.facts() | {"runs": runs}, sys.stdout, indent=2), flush=True)
+            print_json(server.facts() | {"runs": runs}, sys.stdout)
         else:
-            print("\n".join(lines(server, request.port, runs)), flush=True)
+            print("\n".join(lines(server, request.port, runs)))
+        sys.stdout.flush()
         server.serve_forever(poll_interval=0.25)
     except KeyboardInterrupt:
         pass

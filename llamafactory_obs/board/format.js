@@ -19,45 +19,6 @@ export function make(tag, name, ...inside) {
   return node;
 }
 
-// as charts/text.py
-export function number(value) {
-  if (value === null || value === undefined) return "–";
-  if (Number.isNaN(value)) return "NaN";
-  if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";
-  const size = Math.abs(value);
-  if (size && (size < 1e-3 || size >= 1e6)) {
-    const [mantissa, exponent] = value.toExponential(3).split("e");
-    return `${mantissa.replace(/\.?0+$/, "")}e${Number(exponent)}`;
-  }
-  if (Number.isInteger(value)) return String(value);
-  const text = value.toFixed(Math.max(0, 3 - Math.floor(Math.log10(size))));
-  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
-}
-
-// above 2 ** 53 a step and the next one are the same number: no loop may wait for its end
-const MOST_TICKS = 100;
-
-// as charts/axis.py
-export function ticks(low, high, log, most) {
-  if (log) {
-    const first = Math.ceil(Math.log10(low) - 1e-9), last = Math.floor(Math.log10(high) + 1e-9);
-    if (last - first >= 1) {
-      const by = Math.max(1, Math.ceil((last - first + 1) / most)), out = [];
-      for (let power = first; power <= last && out.length < MOST_TICKS; power += by) out.push(10 ** power);
-      return out;
-    }
-    const out = [];
-    for (let power = first - 1; power <= last; power++) for (const m of [1, 2, 3, 5, 7]) out.push(m * 10 ** power);
-    const inside = out.filter((tick) => tick >= low && tick <= high);
-    if (inside.length >= 2) return inside;
-  }
-  const rough = high / most - low / most || 1, size = 10 ** Math.floor(Math.log10(rough));
-  const by = [1, 2, 5, 10].map((factor) => size * factor).find((step) => step >= rough * 0.999) || size * 10;
-  const out = [], first = Math.ceil(low / by - 1e-9), last = Math.floor(high / by + 1e-9);
-  for (let i = 0; first + i <= last && i < MOST_TICKS; i++) out.push(Number(((first + i) * by).toPrecision(12)));
-  return out;
-}
-
 export const whole = (value) => (value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en-US"));
 export const percent = (value) => (value === null || value === undefined ? "–" : `${(value * 100).toFixed(value < 0.1 ? 1 : 0)} %`);
 export const gib = (value) => (value === null || value === undefined ? "–" : `${value.toFixed(value < 10 ? 1 : 0)} GiB`);

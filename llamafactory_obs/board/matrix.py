@@ -4,7 +4,8 @@ from pathlib import Path
 
 from ..charts.text import cut, visible
 from ..live.tail import Tail
-from ..probe.results import BASE
+from ..record.probes import is_whole
+from ..record.schema import BASE
 
 #: checkpoints and probes that are shown; characters of one text
 _MOST_COLUMNS, _MOST_PROBES, _LONGEST = 24, 1000, 100_000
@@ -37,7 +38,7 @@ class Matrix:
         return self._count != before
 
     def _add(self, row: dict, number: int) -> None:
-        if not _is_whole(row):
+        if not is_whole(row):
             return
         if row.get("suite") != self._suite:
             self._suite, self._columns = row.get("suite"), {}
@@ -82,18 +83,9 @@ class Matrix:
         return None
 
 
-def _is_whole(row: dict) -> bool:
-    return (
-        type(row.get("step")) is int
-        and isinstance(row.get("checkpoint"), str)
-        and isinstance(row.get("probe"), str)
-        and isinstance(row.get("passed"), bool)
-    )
-
-
 def _told(row: dict) -> dict | None:
     """What is shown of a row: plain strings, whatever it holds."""
-    if not _is_whole(row):
+    if not is_whole(row):
         return None
     turns = []
     for turn in _list(row.get("turns")):

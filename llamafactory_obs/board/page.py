@@ -13,7 +13,7 @@ _KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-
 _SCRIPTS = ("board", "cards", "chart", "charts", "format", "hands", "lists", "steps", "store")
 #: name in the address -> (package, file)
 _FILES = {
-    "page.css": ("llamafactory_obs.charts", "page.css"),
+    **{name: ("llamafactory_obs.charts", name) for name in ("page.css", "values.js")},
     "board.css": (__package__, "board.css"),
     **{f"{name}.js": (__package__, f"{name}.js") for name in _SCRIPTS},
 }

@@ -12,6 +12,7 @@ from ..continuity.lacking import by_checkpoint
 from ..continuity.said import BROKEN, FEW, NOTHING, Continuity, Lack, Said
 from ..continuity.samples import Samples, read_order
 from ..continuity.words import in_words
+from ..detect.numbers import as_number
 from ..detect.resume_gap import LEAST, ROWS
 from ..logs.names import EPOCH
 from ..logs.resumed import AFTER, Resumed, plain_row
@@ -133,7 +134,7 @@ def _not_restored(trainer, known: set[str]) -> list[Lack]:
     groups = [] if hidden else optimizer.param_groups
     if "optimizer" not in known and any("betas" in group for group in groups) and not optimizer.state:
         found.append(Lack("optimizer", "trainer", Said("lacks.fresh")))
-    epoch = trainer.state.epoch or 0.0
+    epoch = as_number(trainer.state.epoch) or 0.0
     if trainer.args.ignore_data_skip and not math.isclose(epoch, round(epoch), abs_tol=1e-6):
         found.append(Lack("data_order", "trainer", Said("lacks.ignore_data_skip")))
     return found
@@ -144,7 +145,8 @@ def _logged(log_history: list[dict]) -> list[dict]:
 
     Its loss is that of a step only where each one was logged.
     """
-    rows = [one for one in log_history if isinstance(one.get("step"), int) and "learning_rate" in one][-2 * ROWS :]
+    rows = [one for one in log_history if isinstance(one, dict) and "learning_rate" in one]
+    rows = [one for one in rows if isinstance(one.get("step"), int)][-2 * ROWS :]
     each = all(later["step"] - one["step"] == 1 for one, later in pairwise(rows))
     names = {"train/lr": "learning_rate", "train/epoch": "epoch"}
     names |= {"train/loss": "loss", "train/grad_norm": "grad_norm"} if each and len(rows) > 1 else {}

@@ -11,6 +11,7 @@ from ..alerts.acting import demands
 from ..detect import Finding
 from ..diagnosis.causes import causes
 from ..diagnosis.judge import judge
+from ..diagnosis.planned import planned_row
 from ..diagnosis.result import Cause
 from ..diagnosis.run_facts import RunFacts
 from ..diagnosis.shapes import Shapes
@@ -92,7 +93,7 @@ class Diagnose(ObsCallback):
         self._recent.add(row.step, values)
         outside = _is_set_from_outside(row.facts.get("rates"))
         self._newly_outside, self._outside = outside and not self._outside, outside
-        self._tell(self._shapes.update(row.step, _as_planned(values)))
+        self._tell(self._shapes.update(row.step, planned_row(values)))
 
     def evaluated(self, metrics: dict) -> None:
         numbers = {f"eval/{name[5:]}": float(v) for name, v in metrics.items() if _is_number(v) and name[:5] == "eval_"}
@@ -172,12 +173,6 @@ class Diagnose(ObsCallback):
         suggest = said.findings[0].suggest if said.verdict != "healthy" and said.findings else {}
         about = {"level": "warn" if said.action == "kill" else "info", "evidence": evidence, "suggest": suggest}
         self.run.event("diagnosis", self.yaml_name, "verdict", text, action=said.action, **about)
-
-
-def _as_planned(values: dict) -> dict:
-    """The row with the rate that the schedule alone would have made: what `control` did is no anomaly."""
-    scale = values.get("train/lr_scale", 1.0)
-    return values if scale == 1.0 or "train/lr" not in values else values | {"train/lr": values["train/lr"] / scale}
 
 
 def _is_set_from_outside(rates: tuple[list, list] | None) -> bool:

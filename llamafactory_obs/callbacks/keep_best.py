@@ -10,8 +10,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..checkpoint.files import STATE, Incomplete, read_json
+from ..checkpoint.files import Incomplete
 from ..checkpoint.run_of import THIS, reference, run_of, witness
+from ..checkpoint.trainer_state import read_state
 from ..probe.scan import Found, find_checkpoints
 from ..record.checkpoints import read_checkpoints
 from .aside import Aside
@@ -58,7 +59,8 @@ class KeepBest:
     def begin(self) -> str:
         """Take over from transformers' rotation, which deletes by age, the best too. Returns what to say of it."""
         for row in self._trainer.state.log_history:
-            self._evaluated(row.get("step"), row)
+            if isinstance(row, dict):  # it comes from a file
+                self._evaluated(row.get("step"), row)
         for row in read_checkpoints(self._folder):
             if row.get("good") is False:
                 self._flawed.add((row["step"], row.get("saved_at")))
@@ -155,9 +157,8 @@ class KeepBest:
     def _value(self, one: Found) -> float | None:
         """The metric at its step, by its own state; by the last evaluation there, if that was of the same course."""
         try:
-            state = read_json(one.folder / STATE)
-            rows = [row for row in state.get("log_history", []) if row.get("step") == one.step]
-        except (Incomplete, AttributeError):
+            rows = [row for row in read_state(one.folder)["log_history"] if row.get("step") == one.step]
+        except Incomplete:
             return None
         own = [value for row in rows if (value := self._top_k.value_in(row)) is not None]
         here = self._values.get(one.step, [])

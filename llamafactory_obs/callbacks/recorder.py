@@ -25,6 +25,7 @@ from .failures import guard_trackers, record_failure, will_retry
 from .guarded import Guarded
 from .identify import Identification
 from .journal import Journal
+from .parameter_names import ParameterNames
 from .phases import Phases
 from .pipeline import MAX_LAG, Pipeline, Row
 from .replay import Previous, continues_here, read_previous, restore
@@ -46,6 +47,7 @@ class Recorder(TrainerCallback):
         of_batch: what callbacks share about the micro-batch that is being looked at; `normaliser`: the Trainer's
             `num_items_in_batch`, the number that its loss is divided by (None where it is the mean of means).
         hosts: the host name of each rank.
+        parameter_names: `parameter_names(parameters)`, see `ParameterNames`.
         trackers: what the run reports to; none on other ranks than the first.
         previous: what was recorded before a resume.
         ALWAYS: the names of the callbacks that every record has.
@@ -139,12 +141,6 @@ class Recorder(TrainerCallback):
         late = self._pipeline.ranks is not None or self.trainer.args.device.type != "cpu"
         return step + (MAX_LAG if late else 0)
 
-    def parameter_names(self, parameters: list) -> list[str]:
-        """The names of parameters, as in `model.named_parameters()`."""
-        if any(id(p) not in self._names for p in parameters):
-            self._names = {id(p): name for name, p in self.trainer.model.named_parameters()}
-        return [self._names.get(id(p), "?") for p in parameters]
-
     def callback_off(self, name: str, error: BaseException) -> None:
         """Somebody else's callback failed and is called no more; said as soon as there is a record to say it in."""
         if self.active:
@@ -176,7 +172,7 @@ class Recorder(TrainerCallback):
         self._leave_broken_off(trainer)
         retried = self._broke_off  # auto_find_batch_size: the same run, with a smaller batch
         self._broke_off = False
-        self.trainer, self._cost, self._names = trainer, 0.0, {}
+        self.trainer, self._cost, self.parameter_names = trainer, 0.0, ParameterNames(trainer)
         self._guarded, self.phases = Guarded(self.callbacks, lambda *about: self.journal.callback_off(*about)), None
         self.costs, self.each = self._guarded.costs, self._guarded.each
         keys = [key for callback in self.callbacks for key in callback.keys]

@@ -6,13 +6,14 @@ from .event_list import event_list
 from .heat import cell_width, heat_map
 from .line import Limit, Wanted, line_chart
 from .matrix import Cell, check_matrix
-from .page import page, write_page
+from .page import MARK, check_page, page, write_page
 from .plot import Mark, Span
 from .series import Series, part_bounds
 from .text import escape, number, prose
 
 __all__ = [
     "BUCKETS",
+    "MARK",
     "Cell",
     "Limit",
     "Mark",
@@ -21,6 +22,7 @@ __all__ = [
     "Wanted",
     "cell_width",
     "check_matrix",
+    "check_page",
     "decimate",
     "ema",
     "escape",

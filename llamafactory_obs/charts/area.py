@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..texts import text
 from .axis import Axis
 from .decimate import BUCKETS, bucket_means
 from .plot import WIDTH, Mark, Plot, Span, legend_item
@@ -63,15 +64,14 @@ def stacked_area(
         floor = ceiling
     line = kept(Series("whole", steps, whole, style="raw"), buckets)
     shapes.append(paths(line, axis, span)[0].replace('class="line c0 raw"', 'class="line whole"'))
-    notes = ["shares of all time"]
+    notes = [text("charts.shares")]
     if counts.max() > 1:
-        notes.append(f"areas are means of up to {int(counts.max())} steps")
+        notes.append(text("charts.means", steps=int(counts.max())))
     if cut:
         top = int(np.argmax(whole))
-        notes.append(f"axis cut: {cut} steps are higher, up to {number(whole[top])} {unit} at step {steps[top]}")
-    summary = f"{len(steps)} steps; " + "; ".join(
-        f"{part} {float(np.asarray(values).sum()) / total:.1%}" for part, values in parts.items()
-    )
+        notes.append(text("charts.axis_cut", count=cut, high=number(whole[top]), unit=unit, step=steps[top]))
+    shares = "; ".join(f"{part} {float(np.asarray(values).sum()) / total:.1%}" for part, values in parts.items())
+    summary = text("charts.summary.area", count=len(steps), parts=shares)
     plot = Plot(name, title, summary, span, axis, unit, notes, height, list(marks))
     return plot.draw("".join(shapes), "".join(legend), {"series": data, "fixed": 1})
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..texts import text
 from .plot import HEIGHT, WIDTH, Mark, Plot, Span
 from .png import data_uri, png
 from .text import number, visible
@@ -52,7 +53,7 @@ def heat_map(
     )
     row = max(3.0, min(16.0, 480 / max(1, len(names))))
     height = max(48, round(row * len(names)))
-    words = [f"highest of each {width} steps", *notes] if width > 1 else list(notes)
+    words = [text("charts.highest", width=width), *notes] if width > 1 else list(notes)
     data = {
         "heat": {
             "names": [visible(name) for name in names],
@@ -131,11 +132,12 @@ def _legend(codes: np.ndarray, low: float, high: float) -> str:
         middle = math.sqrt(low) * math.sqrt(high)
         out.append(
             f'<li class="scale">{number(low)}<i style="background:linear-gradient(to right, {bar})"></i>{number(high)} '
-            f"<em>log, middle {number(middle)}</em></li>"
+            f"<em>{text('charts.scale', value=number(middle))}</em></li>"
         )
-    kinds = {_ZERO: ("zero", "0"), _NAN: ("nan", "NaN"), _INF: ("inf", "inf"), _MISSING: ("missing", "not measured")}
+    kinds = {_ZERO: ("zero", "0"), _NAN: ("nan", "NaN"), _INF: ("inf", "inf")}
+    kinds[_MISSING] = ("missing", text("charts.not_measured"))
     out += [
-        f'<li><i class="s cell-{name}"></i>{text}</li>' for code, (name, text) in kinds.items() if (codes == code).any()
+        f'<li><i class="s cell-{name}"></i>{word}</li>' for code, (name, word) in kinds.items() if (codes == code).any()
     ]
     out.append('<li class="here"><b data-heat></b></li>')
     return "".join(out)
@@ -145,7 +147,7 @@ def _summary(steps: Sequence[int], names: Sequence[str], cells: np.ma.MaskedArra
     data = cells.filled(np.nan)
     finite = np.where(np.isfinite(data), data, -np.inf)
     top = int(np.argmax(finite.max(axis=1)))
-    text = f"Heat map of {len(names)} rows over {len(steps)} measured steps, {steps[0]} to {steps[-1]}."
+    shown = text("charts.summary.heat", rows=len(names), steps=len(steps), first=steps[0], last=steps[-1])
     if np.isfinite(finite[top].max()):
-        text += f" Highest: {number(float(finite[top].max()))} in {names[top]}."
-    return text
+        shown += text("charts.summary.heat_top", value=number(float(finite[top].max())), name=names[top])
+    return shown

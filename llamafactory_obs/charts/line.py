@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..texts import text
 from .axis import axis_for
 from .decimate import BUCKETS
 from .plot import WIDTH, Mark, Plot, Span, legend_item
@@ -66,8 +67,8 @@ def line_chart(
     if wanted:
         top, bottom = height_of(axis, np.array([wanted.high, wanted.low]))
         shapes.append(f'<path class="wanted" d="M0 {top}H{WIDTH}V{bottom}H0z"/>')
-        text = f"{number(wanted.low)} to {number(wanted.high)}"
-        legend.append(legend_item("s wanted", wanted.name, text, None, ""))
+        between = text("charts.range", low=number(wanted.low), high=number(wanted.high))
+        legend.append(legend_item("s wanted", wanted.name, between, None, ""))
     for limit in limits:
         shapes.append(f'<path class="limit" d="M0 {height_of(axis, np.array([limit.value]))[0]}H{WIDTH}"/>')
         legend.append(legend_item("s limit", limit.name, number(limit.value), None, ""))
@@ -83,8 +84,8 @@ def line_chart(
         data.append(data_of(one))
     words = list(notes)
     if axis.log:
-        words.append("log scale")
+        words.append(text("charts.log_scale"))
     if odd:
-        words.append(f"red ticks: {odd} {'value is' if odd == 1 else 'values are'} not finite (NaN below, inf above)")
+        words.append(text("charts.odd_one" if odd == 1 else "charts.odd", count=odd))
     plot = Plot(name, title, summary(series), span, axis, unit, words, height, list(marks))
     return plot.draw("".join(shapes), "".join(legend), {"series": data}, "".join(edges))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..texts import text as said
 from .plot import identifier
 from .text import cut, data_block, escape, visible
 
@@ -54,13 +55,13 @@ def check_matrix(
     passed = [f"{sum(1 for line in cells if line[i].passed)}/{_asked(cells, i)}" for i in range(len(columns))]
     foot = "".join(f"<td>{count}</td>" for count in passed)
     spec = {"rows": data, "texts": list(texts)}
-    note = f'<p class="note">{left} earlier checkpoints are in the record.</p>' if left else ""
+    note = f'<p class="note">{said("charts.matrix.earlier", count=left)}</p>' if left else ""
     id_ = identifier(name)
     return (
         f'<section class="matrix" id="{id_}"><h3>{escape(title)}</h3>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}"><table><thead><tr>'
-        f'<th scope="col">probe</th>{heads}</tr></thead><tbody>{"".join(body)}</tbody>'
-        f'<tfoot><tr><th scope="row">passed</th>{foot}</tr></tfoot></table></div>{note}'
+        f'<th scope="col">{said("charts.matrix.probe")}</th>{heads}</tr></thead><tbody>{"".join(body)}</tbody>'
+        f'<tfoot><tr><th scope="row">{said("charts.matrix.passed")}</th>{foot}</tr></tfoot></table></div>{note}'
         f'<div class="detail" aria-live="polite" hidden></div>{data_block(spec)}</section>'
     )
 

@@ -10,42 +10,9 @@
     return node;
   };
   const words = { nan: NaN, inf: Infinity, "-inf": -Infinity };
+  const said = JSON.parse(document.querySelector("script.words").textContent);
+  const fill = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => values[name]);
   const real = (value) => (typeof value === "string" ? words[value] : value);
-
-  // as charts/text.py
-  function number(value) {
-    if (Number.isNaN(value)) return "NaN";
-    if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";
-    const size = Math.abs(value);
-    if (size && (size < 1e-3 || size >= 1e6)) {
-      const [mantissa, exponent] = value.toExponential(3).split("e");
-      return `${mantissa.replace(/\.?0+$/, "")}e${Number(exponent)}`;
-    }
-    if (Number.isInteger(value)) return String(value);
-    const text = value.toFixed(Math.max(0, 3 - Math.floor(Math.log10(size))));
-    return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
-  }
-
-  // as charts/axis.py
-  function ticks(low, high, log, most) {
-    if (log) {
-      const first = Math.ceil(Math.log10(low) - 1e-9), last = Math.floor(Math.log10(high) + 1e-9);
-      if (last - first >= 1) {
-        const by = Math.max(1, Math.ceil((last - first + 1) / most)), out = [];
-        for (let power = first; power <= last; power += by) out.push(10 ** power);
-        return out;
-      }
-      const out = [];
-      for (let power = first - 1; power <= last; power++) for (const m of [1, 2, 3, 5, 7]) out.push(m * 10 ** power);
-      const inside = out.filter((tick) => tick >= low && tick <= high);
-      if (inside.length >= 2) return inside;
-    }
-    const rough = high / most - low / most || 1, size = 10 ** Math.floor(Math.log10(rough));
-    const by = [1, 2, 5, 10].map((factor) => size * factor).find((step) => step >= rough * 0.999) || size * 10;
-    const out = [], first = Math.ceil(low / by - 1e-9), last = Math.floor(high / by + 1e-9);
-    for (let i = first; i <= last; i++) out.push(Number((i * by).toPrecision(12)));
-    return out;
-  }
 
   const charts = all("figure.chart").map((figure) => {
     const spec = JSON.parse(figure.querySelector("script.data").textContent);
@@ -101,7 +68,7 @@
       for (const one of chart.held) {
         const index = step === null ? -1 : nearest(one.series, step);
         one.node.textContent = index < 0 ? one.was[0] : number(one.series.values[index]);
-        one.what.textContent = index < 0 ? one.was[1] : ` at ${one.series.steps[index]}`;
+        one.what.textContent = index < 0 ? one.was[1] : fill(said.at, { step: one.series.steps[index] });
       }
       if (chart.heat) showCell(chart, step);
     }
@@ -112,11 +79,11 @@
     const column = step === null ? -1 : Math.floor((step - spec.x[0]) / heat.width);
     if (column < 0 || column >= heat.columns) { out.textContent = ""; return; }
     const code = heat.at(heat.row, column), [low, high, first, last] = heat.scale;
-    const odd = ["not measured", "0", "NaN", "inf"][code];
+    const odd = [said.missing, "0", "NaN", "inf"][code];
     const value = low * (high / low) ** ((code - first) / (last - first));
     const from = spec.x[0] + column * heat.width;
     const steps = heat.width > 1 ? `${from}–${Math.min(from + heat.width - 1, spec.x[1])}` : from;
-    out.textContent = `${heat.names[heat.row]} at ${steps}: ${odd ?? number(value)}`;
+    out.textContent = fill(said.cell, { name: heat.names[heat.row], steps, value: odd ?? number(value) });
   }
 
   // zoom: what is drawn is moved and stretched; labels and grid are made anew
@@ -253,7 +220,7 @@
     const text = button.parentElement.querySelector("pre");
     getSelection().selectAllChildren(text);
     try { await navigator.clipboard.writeText(text.textContent); } catch { document.execCommand("copy"); }
-    button.textContent = "copied";
+    button.textContent = said.copied;
   });
 
   for (const box of all(".filter input")) box.addEventListener("change", () =>
@@ -264,8 +231,8 @@
     const heads = all("thead th", matrix).map((node) => node.textContent);
     const text = (index) => spec.texts[index];
     for (const row of all("tbody tr", matrix)) for (const button of all("button", row)) {
-      const passed = button.parentElement.className === "p" ? "passed" : button.textContent.slice(2);
-      button.setAttribute("aria-label", `${row.cells[0].textContent}, ${heads[button.parentElement.cellIndex]}: ${passed}`);
+      const passed = button.parentElement.className === "p" ? said.passed : button.textContent.slice(2);
+      button.setAttribute("aria-label", fill(said.button, { probe: row.cells[0].textContent, checkpoint: heads[button.parentElement.cellIndex], result: passed }));
       button.setAttribute("aria-expanded", "false");
     }
     matrix.addEventListener("click", (event) => {
@@ -283,8 +250,8 @@
       detail.replaceChildren(
         make("h3", "", button.getAttribute("aria-label")),
         ...(details.length ? [list] : []),
-        ...section("asked", text(spec.rows[row.sectionRowIndex][0])),
-        ...section("raw output", text(output)),
+        ...section(said.asked, text(spec.rows[row.sectionRowIndex][0])),
+        ...section(said.output, text(output)),
         ...more.flatMap(([title, index]) => section(title, text(index))),
       );
       detail.scrollIntoView({ block: "nearest" });

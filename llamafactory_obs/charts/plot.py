@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..texts import text
 from .axis import Axis
 from .text import data_block, escape, number
 
@@ -104,7 +105,7 @@ class Plot:
         wide = "" if axis is not None else " wide"
         return (
             f'<figure class="chart{wide}" id="{name}" tabindex="0" role="group" '
-            f'aria-label="{escape(self.title)}: chart; the arrow keys move through the steps">'
+            f'aria-label="{escape(text("charts.figure", title=self.title))}">'
             f"<figcaption><h3>{escape(self.title)}{unit}</h3>{notes}</figcaption>"
             f'<ul class="legend">{legend}</ul>'
             f'<div class="plot"><div class="y" aria-hidden="true">{self._labels()}</div>'
@@ -114,7 +115,8 @@ class Plot:
             f'<g class="grid">{self._grid()}</g><g class="zoom-x">{self._bands()}</g><g class="zoom">{drawing}</g>'
             f'<g class="zoom-x">{edge}</g></svg>'
             f"{self._flags()}</div>"
-            f'<div class="step">step</div><div class="x" aria-hidden="true">{self._step_labels()}</div></div>'
+            f'<div class="step">{text("charts.step")}</div>'
+            f'<div class="x" aria-hidden="true">{self._step_labels()}</div></div>'
             f"{data_block(spec)}</figure>"
         )
 
@@ -127,11 +129,11 @@ class Plot:
     def _labels(self) -> str:
         if self.axis is None:
             return "".join(
-                f'<span style="top:{place * 100:.2f}%" title="{escape(text)}"><bdi>{escape(text)}</bdi></span>'
-                for place, text in self.rows
+                f'<span style="top:{place * 100:.2f}%" title="{escape(name)}"><bdi>{escape(name)}</bdi></span>'
+                for place, name in self.rows
             )
         ticks = [(1 - float(self.axis.at(tick)), number(tick)) for tick in self.axis.ticks()]
-        return "".join(f'<span style="top:{place * 100:.2f}%">{text}</span>' for place, text in ticks)
+        return "".join(f'<span style="top:{place * 100:.2f}%">{value}</span>' for place, value in ticks)
 
     def _step_labels(self) -> str:
         ticks = sorted({round(tick) for tick in Axis(self.span.low - 0.5, self.span.high + 0.5).ticks(6)})
@@ -174,20 +176,24 @@ def _ends(place: float) -> str:
     return ' class="ends"' if place > 0.96 else ""
 
 
-def identifier(text: str) -> str:
+def identifier(name: str) -> str:
     """A text as an id or class: letters, digits, hyphens and underscores only."""
-    return re.sub(r"[^A-Za-z0-9_-]", "-", text)
+    return re.sub(r"[^A-Za-z0-9_-]", "-", name)
 
 
-def legend_item(swatch: str, name: str, value: str, index: int | None, what: str = "last") -> str:
+def legend_item(swatch: str, name: str, value: str, index: int | None, what: str | None = None) -> str:
     """One entry of a legend; the script writes the value at the cursor into it.
 
     Args:
         swatch: class of the sample of colour.
         value: shown while there is no cursor.
         index: of the series in the data, None for an entry without a value at the cursor.
-        what: what `value` is.
+        what: what `value` is; None for the last one.
     """
     held = "" if index is None else f' data-series="{index}"'
-    shown = f" <b{held}>{escape(value)}</b><em>{escape(what and f' {what}')}</em>" if value else ""
+    shown = (
+        f" <b{held}>{escape(value)}</b><em>{escape(text('charts.last') if what is None else what)}</em>"
+        if value
+        else ""
+    )
     return f'<li><i class="{escape(swatch)}"></i>{escape(name)}{shown}</li>'

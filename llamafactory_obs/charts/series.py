@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from ..texts import text
 from .axis import Axis
 from .decimate import BUCKETS, decimate
 from .plot import HEIGHT, WIDTH, Span, identifier
@@ -125,12 +126,22 @@ def summary(series: list[Series]) -> str:
         steps, values = np.asarray(one.steps), np.asarray(one.values, dtype=float)
         finite = np.isfinite(values)
         if not finite.any():
-            out.append(f"{one.name}: {len(values)} values, none finite.")
+            out.append(text("charts.summary.none_finite", name=one.name, count=len(values)))
             continue
         low, high = int(np.argmin(np.where(finite, values, np.inf))), int(np.argmax(np.where(finite, values, -np.inf)))
         out.append(
-            f"{one.name}: {len(values)} values from step {steps[0]} to {steps[-1]}, first {number(values[0])}, "
-            f"last {number(values[-1])}, lowest {number(values[low])} at step {steps[low]}, "
-            f"highest {number(values[high])} at step {steps[high]}."
+            text(
+                "charts.summary.line",
+                name=one.name,
+                count=len(values),
+                start=steps[0],
+                end=steps[-1],
+                first=number(values[0]),
+                last=number(values[-1]),
+                low=number(values[low]),
+                low_at=steps[low],
+                high=number(values[high]),
+                high_at=steps[high],
+            )
         )
     return " ".join(out)

@@ -5,6 +5,8 @@ import json
 import math
 import re
 
+from ..texts import text as said
+
 #: control characters and marks that turn the direction of writing: shown, never sent
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -23,7 +25,9 @@ def _written(code: int) -> str:
 
 def cut(text: str, most: int) -> str:
     """A text of at most about so many characters; what is left out is said."""
-    return text if len(text) <= most else f"{text[:most]} … ({len(text) - most} more characters)"
+    if len(text) <= most:
+        return text
+    return said("charts.more_characters", start=text[:most], count=len(text) - most)
 
 
 def escape(value: object, most: int = 4000) -> str:
@@ -39,7 +43,7 @@ def prose(value: object) -> str:
 def number(value: float | None) -> str:
     """A number for people: four digits, `NaN`, `inf`, and a dash for one that is missing.
 
-    page.js has the same function; a test holds the two together.
+    values.js has the same function; a test holds the two together.
     """
     if value is None:
         return "–"

@@ -55,6 +55,7 @@ def adapter_flaw(tensors: dict[str, Tensor], base: dict[str, Tensor]) -> tuple[s
     if not base or not pairs:
         return "", True
     absent = [module for module in pairs if f"{module}.weight" not in base and f"{module}.qweight" not in base]
+    absent = [module for module in absent if not _ROWS.search(f"{module}.weight")]  # a tied head is not saved
     if absent:
         flaw = f"{len(absent)} of its {len(pairs)} modules are not in the base model, e.g. {absent[0]}"
         return flaw, len(absent) < len(pairs)

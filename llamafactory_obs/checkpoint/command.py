@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..output import as_json, own_stdout
+from ..output import own_stdout, print_json
+from ..texts import text
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,14 @@ class Request:
 def add_options(parser) -> None:
     """The verb's words, for argparse."""
     add = parser.add_argument
-    add("dir", metavar="DIR", help="a run's output_dir, or one checkpoint-N")
+    add("dir", metavar="DIR", help=text("help.checkpoint.dir"))
     depth = parser.add_mutually_exclusive_group()
-    depth.add_argument("--no-load", action="store_true", help="read all of it, but load nothing")
-    depth.add_argument("--quick", action="store_true", help="headers and sizes only, in a moment")
-    add("--base", metavar="MODEL", help="the base model (default: what the run's record or the adapter says)")
-    add("--device", default="auto", help="auto, cpu, cuda, cuda:1 ... (default: auto: a GPU where there is room)")
-    add("--hash", action="store_true", help="SHA-256 of all files, too")
-    add("--json", action="store_true", help="one JSON object on stdout and nothing else there")
+    depth.add_argument("--no-load", action="store_true", help=text("help.checkpoint.no-load"))
+    depth.add_argument("--quick", action="store_true", help=text("help.checkpoint.quick"))
+    add("--base", metavar="MODEL", help=text("help.checkpoint.base"))
+    add("--device", default="auto", help=text("help.common.device"))
+    add("--hash", action="store_true", help=text("help.checkpoint.hash"))
+    add("--json", action="store_true", help=text("help.common.json"))
 
 
 def request(args) -> Request:
@@ -81,7 +82,7 @@ def run(request: Request) -> int:
     with own_stdout() as stdout:
         report = _examine(request)
     if request.as_json:
-        print(as_json(report.as_dict(), stdout, indent=2), file=stdout)
+        print_json(report.as_dict(), stdout)
     else:
         from rich.console import Console
 

@@ -1,6 +1,5 @@
 """Looks at one checkpoint: its parts, its weights, whether it loads. It only reads."""
 
-import math
 import os
 import stat
 from dataclasses import asdict, dataclass, field
@@ -17,9 +16,10 @@ from .loading import Loaded, Loader
 from .part import BROKEN, DOUBTFUL, GOOD, MISSING, Expected, Part
 from .resume_state import resume_parts
 from .run_of import THIS, UNKNOWN, Witness
-from .tokenizer import check_tokenizer
+from .tokenizer import check_generation, check_tokenizer
+from .trainer_state import read_state
 from .verdict import DAMAGED, Verdict, judge
-from .weights import Weights, check_weights
+from .weights import Weights, check_weights, read_instead
 
 
 @dataclass
@@ -147,7 +147,7 @@ def _examine(one, folder, context, run, depth, loader) -> Examined:
     tokenizer = check_tokenizer(folder, weights.rows, quick=not depth.values)
     others = resume_parts(folder, expected, quick=not depth.values)
     data, epoch = _data(folder, one)
-    parts = [weights.part, tokenizer, *others, *data]
+    parts = [weights.part, *read_instead(folder, weights.kind), tokenizer, *check_generation(folder), *others, *data]
     now = prove(folder, one.step)
     at_rest = now if now.complete else prove(folder, one.step, at_rest=True)
     parts += _left_over(at_rest, parts)
@@ -168,7 +168,7 @@ def examine_final(one: Witness, folder: Path, context: Context, depth: Depth, lo
         return None
     tokenizer = check_tokenizer(folder, weights.rows, quick=not depth.values)
     loaded, why = _load(folder, weights, base, loader)
-    parts = [weights.part, tokenizer]
+    parts = [weights.part, tokenizer, *check_generation(folder)]
     found = Examined(folder, None, judge(weights, parts, loaded, final=True), parts, weights.kind, weights.what)
     found.final, found.run, found.run_why = True, THIS, text("checkpoint.examine.final")
     _fill(found, one, weights, depth, loaded, why)
@@ -217,18 +217,18 @@ def _own_code(folder: Path) -> str:
 def _data(folder: Path, one: Witness) -> tuple[list[Part], float | None]:
     """Where in the data a resume goes on: the Trainer skips `global_step` steps of the same order."""
     try:
-        state = read_json(folder / STATE)
+        state = read_state(folder)
         epoch, last = state.get("epoch"), state.get("max_steps")
-    except (Incomplete, AttributeError):
+    except Incomplete:
         return [], None  # the trainer state's own part says so
     if one.arguments.get("ignore_data_skip") is True:
         why = text("checkpoint.examine.data_skip")
         return [Part("data", MISSING, "training_args.bin", why)], None
-    if not isinstance(epoch, (int, float)) or not math.isfinite(epoch) or epoch <= 0:
+    if epoch is None or epoch <= 0:
         return [
             Part("data", DOUBTFUL, STATE, text("checkpoint.examine.epoch", file=STATE, epoch=epoch), needed=False)
         ], None
-    if isinstance(last, int) and 0 < last <= (one.step or 0) and state.get("global_step") == one.step:
+    if last is not None and 0 < last <= (one.step or 0) and state.get("global_step") == one.step:
         why = text("checkpoint.examine.nothing_left", step=one.step, last=last)
         return [Part("data", DOUBTFUL, STATE, why, needed=False)], epoch
     return [Part("data", GOOD, STATE, needed=False)], epoch

@@ -1,5 +1,6 @@
 """Single files of a checkpoint, read so that no content can hurt; what is not whole is said in one line, by name."""
 
+import codecs
 import errno
 import json
 import os
@@ -117,8 +118,10 @@ def read_step(folder: Path) -> int:
 def read_json(file: Path):
     """One JSON file. The bare `NaN` that transformers writes into its state is taken.
 
+    It must be UTF-8 without a byte order mark: transformers, PEFT and tokenizers read no other.
+
     Raises:
-        Incomplete: it is missing, empty, torn, or too large to be one.
+        Incomplete: it is missing, empty, torn, in another encoding, or too large to be one.
     """
     with reading(file.name), open_file(file) as handle:
         size = os.fstat(handle.fileno()).st_size
@@ -127,8 +130,10 @@ def read_json(file: Path):
         raw = handle.read()
     if not raw.strip():
         raise Incomplete(text("checkpoint.files.empty", file=file.name))
+    if raw.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise Incomplete(text("checkpoint.files.byte_order_mark", file=file.name))
     try:
-        return json.loads(raw)
+        return json.loads(raw.decode("utf-8"))
     except (ValueError, RecursionError):
         raise Incomplete(text("checkpoint.files.torn_json", file=file.name, bytes=len(raw))) from None
 

@@ -17,6 +17,7 @@ from .part import BROKEN, GOOD, MISSING, STALE, Expected, Part
 from .pickle_words import training_args
 from .shards import check_dcp, check_deepspeed
 from .torch_file import load_rng, load_safely
+from .trainer_state import wrong_kind
 
 Layout = Literal["plain", "fsdp", "deepspeed"]
 
@@ -154,7 +155,9 @@ def _trainer_state(folder: Path, expected: Expected) -> Part:
     except Incomplete as reason:
         state = MISSING if not (folder / STATE).exists() else BROKEN
         return Part("trainer_state", state, STATE, str(reason))
-    step = found.get("global_step") if isinstance(found, dict) else None
+    if why := wrong_kind(found):
+        return Part("trainer_state", BROKEN, STATE, why)
+    step = found.get("global_step")
     if step != expected.step:
         return Part(
             "trainer_state",

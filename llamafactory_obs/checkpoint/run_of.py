@@ -9,11 +9,13 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..detect.numbers import as_number
 from ..record import schema
 from ..record.reader import decode_run, read_rows
 from ..texts import text
-from .files import STATE, Incomplete, read_json
+from .files import STATE, Incomplete
 from .pickle_words import training_args
+from .trainer_state import read_state
 
 THIS, OLDER, UNKNOWN = "this", "older", "unknown"
 #: LlamaFactory's own log: `current_steps`, `loss`, `lr`
@@ -75,16 +77,15 @@ def witness(folder: Path, step: int | None) -> Witness:
     """Read what a checkpoint says; what cannot be read is left empty."""
     found = Witness(folder.name, step)
     try:
-        state = read_json(folder / STATE)
         found.saved_at = (folder / STATE).stat().st_mtime
-        history = state.get("log_history") or []
+        state = read_state(folder)
         found.rows = {
-            row["step"]: (row["loss"], row.get("learning_rate"), row.get("grad_norm"))
-            for row in history
-            if isinstance(row, dict) and type(row.get("step")) is int and isinstance(row.get("loss"), (int, float))
+            row["step"]: (row["loss"], *map(as_number, (row.get("learning_rate"), row.get("grad_norm"))))
+            for row in state["log_history"]
+            if type(row.get("step")) is int and isinstance(row.get("loss"), (int, float))
         }
         found.state = {key: state.get(key) for key in ("train_batch_size", "logging_steps")}
-    except (Incomplete, OSError, AttributeError, TypeError):
+    except (Incomplete, OSError):
         pass
     with contextlib.suppress(Incomplete):
         found.arguments = training_args(folder / "training_args.bin")

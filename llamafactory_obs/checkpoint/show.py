@@ -6,13 +6,12 @@ from rich.console import Console
 from rich.text import Text
 
 from ..texts import text
-from ..texts.wrap import cells, padded, wrapped
+from ..texts.wrap import cells, labelled, padded, right
 from .examine import Examined
 from .folder import Report
 from .run_of import OLDER
 from .verdict import DAMAGED, EXACT, SERVES, WARM
 
-_COLUMNS = 80
 _COLOUR = {EXACT: "green", SERVES: "green", WARM: "yellow", DAMAGED: "bold red"}
 _KEYS = {EXACT: "exact", WARM: "warm", SERVES: "serves", DAMAGED: "damaged"}
 _COLUMN = ("step", "verdict", "what", "size", "age")
@@ -23,10 +22,10 @@ def show(report: Report, console: Console, now: float | None = None) -> None:
     now = time.time() if now is None else now
     rows = [*report.checkpoints, *([report.final] if report.final is not None else [])]
     step, verdict, what, bytes_, saved = (text(f"checkpoint.column.{name}") for name in _COLUMN)
-    head = f"{_right(step, 8)}  {padded(verdict, 15)}  {padded(what, 25)}  {_right(bytes_, 7)}  {saved}"
+    head = f"{right(step, 8)}  {padded(verdict, 15)}  {padded(what, 25)}  {right(bytes_, 7)}  {saved}"
     console.print(Text(head, style="bold"))
     for one in rows:
-        line = Text(f"{_right(text('checkpoint.final') if one.final else str(one.step), 8)}  ")
+        line = Text(f"{right(text('checkpoint.final') if one.final else str(one.step), 8)}  ")
         line.append(padded(text(f"checkpoint.{_KEYS[one.verdict.verdict]}"), 15), style=_COLOUR[one.verdict.verdict])
         mark = text("checkpoint.other_run") if one.run == OLDER else ""
         unread = text("checkpoint.unreadable", kind=one.kind) if one.kind != "none" else text("checkpoint.no_weights")
@@ -52,7 +51,7 @@ def show(report: Report, console: Console, now: float | None = None) -> None:
     if report.quick:
         _say(console, "", text("checkpoint.quick"))
     if report.flaw:
-        console.print(Text("\n".join(_wrapped(text("checkpoint.not_fine"), report.flaw)), style="bold red"))
+        console.print(Text("\n".join(labelled(text("checkpoint.not_fine"), report.flaw)), style="bold red"))
 
 
 def _details(one: Examined, console: Console, shared: list[str]) -> None:
@@ -110,16 +109,8 @@ def age(saved_at: float, now: float) -> str:
 
 
 def _say(console: Console, label: str, said: str) -> None:
-    for line in _wrapped(label, said):
+    for line in labelled(label, said):
         console.print(Text(line))
-
-
-def _wrapped(label: str, said: str) -> list[str]:
-    return wrapped(said, _COLUMNS, label, " " * cells(label)) or [label]
-
-
-def _right(said: str, width: int) -> str:
-    return " " * (width - cells(said)) + said
 
 
 def _cut(said: str, width: int) -> str:

@@ -4,10 +4,13 @@ from pathlib import Path
 
 from ..texts import text
 from .files import Incomplete, read_json
-from .part import BROKEN, GOOD, MISSING, Part
+from .part import BROKEN, DOUBTFUL, GOOD, MISSING, Part
 
 _FILE = "tokenizer.json"
 _ANY = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt", "spiece.model")
+#: read with it, where they are there (transformers 5.6.0): without one of them whole it does not load
+_BESIDE = ("special_tokens_map.json", "added_tokens.json", "processor_config.json", "preprocessor_config.json")
+_GENERATION = "generation_config.json"
 #: without content: larger files are not read for a quick look
 _QUICK_BYTES = 1 << 20
 
@@ -25,6 +28,7 @@ def check_tokenizer(folder: Path, rows: int | None, quick: bool = False) -> Part
         return Part("tokenizer", MISSING, _FILE, why, needed=False)
     name = there[0]
     try:
+        there += [name for name in _BESIDE if (folder / name).exists()]
         for name in (one for one in there if one.endswith(".json")):
             if quick and (folder / name).stat().st_size > _QUICK_BYTES:
                 continue
@@ -44,6 +48,17 @@ def check_tokenizer(folder: Path, rows: int | None, quick: bool = False) -> Part
             needed=False,
         )
     return Part("tokenizer", GOOD, name, needed=False)
+
+
+def check_generation(folder: Path) -> list[Part]:
+    """A torn `generation_config.json`: the model loads, and its settings are the defaults without a word."""
+    if not (folder / _GENERATION).exists():
+        return []
+    try:
+        read_json(folder / _GENERATION)
+    except Incomplete as reason:
+        return [Part("generation_config", DOUBTFUL, _GENERATION, str(reason), needed=False)]
+    return []
 
 
 def _highest_id(found: object) -> int | None:

@@ -61,7 +61,7 @@ def judge(weights: Weights, parts: list[Part], loaded: Loaded | None, final: boo
 
     state = by_name["trainer_state"]
     has_weights = weights.part.state == GOOD and not failure
-    fatal = [part for part in damaged if part.name in (*_RESTORED, "trainer_state")]
+    fatal = [part for part in damaged if part.name in (*_RESTORED, "adapter", "trainer_state")]
     resumes = has_weights and state.state == GOOD and not fatal
     lost = [part.name for part in absent if part.name in _RESTORED]
     if {"optimizer", "scheduler"} & set(lost):  # the Trainer loads both or neither

@@ -9,7 +9,7 @@ from ..probe.complete import NO_WEIGHTS, Proof, prove_weights
 from .base_model import Base
 from .base_shapes import adapter_flaw, full_flaw, lora_flaw, vocabulary_rows
 from .context import Context, base_folder
-from .files import ADAPTER_CONFIG, CONFIG, Incomplete, check_torch_file, file_named, read_header, read_json
+from .files import ADAPTER_CONFIG, CONFIG, Incomplete, check_torch_file, file_named, read_json
 from .headers import Tensor, check_index, read_tensors, stale_shards
 from .part import BROKEN, GOOD, MISSING, Expected, Part
 from .resume_state import layout_of, sharded
@@ -32,6 +32,7 @@ class Weights:
         rows: of the embedding, or of the base model's; None where not known.
         doubt: what speaks against it without proving it; decided by loading.
         notes: what is worth knowing and does no harm.
+        beside: numbers of a value head, which is trained with the weights and saved in a file of its own.
     """
 
     part: Part
@@ -42,6 +43,7 @@ class Weights:
     rows: int | None = None
     doubt: str = ""
     notes: list[str] = field(default_factory=list)
+    beside: int = 0
 
     @property
     def bounds(self) -> tuple[int | None, int | None]:
@@ -49,7 +51,7 @@ class Weights:
         if not self.tensors or any(not name.endswith(".safetensors") for name in self.proof.weights):
             return None, None
         lora = sum(one.elements for name, one in self.tensors.items() if ".lora_" in name)
-        return lora or None, sum(one.elements for one in self.tensors.values())
+        return lora or None, sum(one.elements for one in self.tensors.values()) + self.beside
 
 
 def check_weights(folder: Path, context: Context, base: Base | None, expected: Expected, quick: bool) -> Weights:
@@ -92,6 +94,20 @@ def check_weights(folder: Path, context: Context, base: Base | None, expected: E
     return found
 
 
+def read_instead(folder: Path, kind: str) -> list[Part]:
+    """What a resume reads in place of an adapter: a whole model beside it, or adapters in folders of their own. The
+    adapter itself then begins anew, and nothing is said (transformers 5.6.0, `Trainer._load_from_checkpoint`)."""
+    if kind != "adapter" or layout_of(folder) == "deepspeed":
+        return []
+    files = ["pytorch_model.bin", "model.safetensors"]
+    inner = sorted(one.name for one in folder.iterdir() if one.is_dir())
+    files += [f"{name}/adapter_model.{ending}" for name in inner for ending in ("bin", "safetensors")]
+    found = next((name for name in files if (folder / name).is_file()), None)
+    if found is None:
+        return []
+    return [Part("adapter", BROKEN, found, texts.text("checkpoint.resume.read", file=found))]
+
+
 def _shards_only(found: Weights, folder: Path, layout: str, expected: Expected) -> None:
     """Weights that only the training itself can load."""
     found.kind = layout
@@ -126,7 +142,7 @@ def _judge(found: Weights, folder: Path, context: Context, base: Base | None, qu
         if (folder / name).exists():
             check_torch_file(folder / name)
     if (folder / _VALUE_HEAD).exists():
-        read_header(folder / _VALUE_HEAD)
+        found.beside = sum(one.elements for one in read_tensors(folder, (_VALUE_HEAD,)).values())
     held = context.base_tensors(base) if tensors else {}
     found.rows = vocabulary_rows(tensors) or vocabulary_rows(held)
     if tensors and found.kind == "adapter":

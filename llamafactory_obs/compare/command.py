@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..output import as_json, own_stdout
+from ..output import own_stdout, print_json
+from ..texts import text
 
 BY = ("train_loss", "eval_best", "eval_last", "accuracy", "probes", "hours", "tokens_per_s", "cost", "memory_gib")
 WORSE = ("any", "eval", "train", "probes")
@@ -38,19 +39,19 @@ class Request:
 def add_options(parser) -> None:
     """The verb's words, for argparse."""
     add = parser.add_argument
-    add("paths", nargs="+", metavar="RUN", help="output_dirs or logs, two or more; the first is the reference, A")
-    add("--json", action="store_true", help="one JSON object on stdout and nothing else there")
-    add("--html", metavar="FILE", help="write one self-contained page with the curves over each other")
-    add("--by", choices=BY, metavar="FACT", help=f"sort the table, the best first: {', '.join(BY)}")
-    add("--price", type=float, metavar="PER_HOUR", help="of the whole machine (default: the runs' `obs: {price: ...}`)")
-    add("--currency", default="", metavar="WORD", help="of --price, such as CNY")
+    add("paths", nargs="+", metavar="RUN", help=text("help.compare.paths"))
+    add("--json", action="store_true", help=text("help.common.json"))
+    add("--html", metavar="FILE", help=text("help.compare.html"))
+    add("--by", choices=BY, metavar="FACT", help=text("help.compare.by", facts=", ".join(BY)))
+    add("--price", type=float, metavar="PER_HOUR", help=text("help.compare.price"))
+    add("--currency", default="", metavar="WORD", help=text("help.common.currency"))
     add(
         "--fail-if-worse",
         choices=WORSE,
         metavar="WHAT",
-        help=f"exit code 1 where a run is worse than A beyond noise: {', '.join(WORSE)}",
+        help=text("help.compare.fail-if-worse", kinds=", ".join(WORSE)),
     )
-    add("--lang", choices=("en", "zh"), help="language (default: LLAMAFACTORY_OBS_LANG, else the locale)")
+    add("--lang", choices=("en", "zh"), help=text("help.compare.lang"))
 
 
 def request(args) -> Request:
@@ -89,6 +90,10 @@ def _compare(request: Request) -> int:
     from .runs import read_runs
 
     with own_stdout() as stdout:
+        if request.html is not None:
+            from ..charts import check_page
+
+            check_page(request.html)
         price = None if request.price is None else Price(request.price, request.currency, "--price")
         comparison = compare(read_runs(request.paths, price), request.by)
         if request.html is not None:
@@ -98,7 +103,7 @@ def _compare(request: Request) -> int:
     if request.as_json:
         from .plain import as_dict
 
-        print(as_json(as_dict(comparison), stdout, 2), file=stdout)
+        print_json(as_dict(comparison), stdout)
     else:
         from .show import show
 

@@ -6,27 +6,12 @@ import numpy as np
 
 from ..charts import Mark, Series, Span, escape, line_chart, number, page, prose, write_page
 from ..diagnosis.page.shared import mean_of
-from ..texts import language
 from .axis import Places, column, places
-from .facts import FACTS, end_level, facts
+from .facts import FACTS
 from .model import Comparison, Pair, Run
 from .relation import resumes
-from .words import (
-    axis_title,
-    axis_why,
-    bits_line,
-    bracket,
-    coded,
-    curve_line,
-    evidence,
-    fact,
-    relation_line,
-    shown_differences,
-    spread_line,
-    t,
-    value,
-    verdict_head,
-)
+from .shown import Shown, ShownPair, shown
+from .words import bracket, curve_line, t, value
 
 #: column, unit, logarithmic, from 0, style: "mean" draws a long curve as its mean over the pale values
 _SHOWN = (
@@ -47,17 +32,18 @@ _LAYERS = 8
 
 def render(comparison: Comparison) -> str:
     """The page as text."""
+    made = shown(comparison)
     sections = [
-        ("results", t("section.results"), _results(comparison)),
+        ("results", t("section.results"), _results(made, comparison.order)),
         ("curves", t("section.curves"), _curves(comparison)),
     ]
-    several = len(comparison.pairs) > 1
-    for pair in comparison.pairs:
-        suffix = f"-{pair.b.lower()}"
-        title = t("against", a=pair.a, b=pair.b) if several else t("section.differences")
-        sections.append((f"pair{suffix}", title, _pair(pair, suffix, several)))
+    several = len(made.pairs) > 1
+    for one in made.pairs:
+        suffix = f"-{one.pair.b.lower()}"
+        title = one.title if several else t("section.differences")
+        sections.append((f"pair{suffix}", title, _pair(one, suffix, several)))
     names = " · ".join(f"{run.id} {run.name}" for run in comparison.runs)
-    return page(f"{names}: {verdict_head(comparison.verdict)}", sections, _header(comparison), language())
+    return page(f"{names}: {made.head}", sections, _header(comparison, made))
 
 
 def write(comparison: Comparison, path: str | os.PathLike) -> None:
@@ -69,53 +55,43 @@ def write(comparison: Comparison, path: str | os.PathLike) -> None:
     write_page(render(comparison), path)
 
 
-def _header(comparison: Comparison) -> str:
-    found = comparison.verdict
-    good = "keep" if found.state in ("better", "identical", "no_difference") else "none"
-    lines = [*evidence(found), *([line] if (line := spread_line(comparison)) else [])]
-    why = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    runs = "".join(_run(comparison, run) for run in comparison.runs)
+def _header(comparison: Comparison, made: Shown) -> str:
+    good = "keep" if comparison.verdict.state in ("better", "identical", "no_difference") else "none"
+    why = "".join(f"<li>{escape(line)}</li>" for line in made.why)
+    runs = "".join(_run(one.run, one.change) for one in made.runs.values())
     return (
         f"<header><h1>{escape(' · '.join(run.name for run in comparison.runs))}</h1>"
-        f'<div class="verdict {good}" role="status"><span class="name">{escape(verdict_head(found))}</span>'
+        f'<div class="verdict {good}" role="status"><span class="name">{escape(made.head)}</span>'
         f'{f"<ul class=plain>{why}</ul>" if why else ""}</div><ul class="facts">{runs}</ul></header>'
     )
 
 
-def _run(comparison: Comparison, run: Run) -> str:
-    name = next((pair.run_name for pair in comparison.pairs if pair.b == run.id), "")
-    more = f" <code>{escape(name)}</code>" if name else ""
+def _run(run: Run, change: str) -> str:
+    more = f" <code>{escape(change)}</code>" if change else ""
     return f"<li>{run.id} <b>{escape(run.name)}</b>{more}</li>"
 
 
-def _results(comparison: Comparison) -> str:
-    held = {run.id: facts(run) for run in comparison.runs}
-    by_id = {run.id: run for run in comparison.runs}
-    names = [name for name in FACTS if any(held[id_][name] is not None for id_ in comparison.order)]
-    heads = "".join(f'<th scope="col">{id_} {escape(by_id[id_].name, 40)}</th>' for id_ in comparison.order)
+def _results(made: Shown, order: list[str]) -> str:
+    runs = [made.runs[id_] for id_ in order]
+    heads = "".join(f'<th scope="col">{one.run.id} {escape(one.run.name, 40)}</th>' for one in runs)
     rows = []
-    for name in names:
-        best = _best(name, held)
-        cells = "".join(_cell(name, by_id[id_], held[id_][name], best) for id_ in comparison.order)
+    for name in made.facts:
+        best = _best(name, [one.facts[name] for one in runs])
+        cells = "".join(_cell(one.cells[name], best is not None and one.facts[name] == best) for one in runs)
         rows.append(f'<tr><th scope="row">{escape(t(f"fact.{name}"))}</th>{cells}</tr>')
     return _table(f'<tr><th scope="col"></th>{heads}</tr>', rows, " numbers")
 
 
-def _best(name: str, held: dict[str, dict]) -> float | None:
+def _best(name: str, held: list[float | int | None]) -> float | None:
     """The best value where there is one and they differ."""
-    known = [one[name] for one in held.values() if one[name] is not None and one[name] == one[name]]
+    known = [one for one in held if one is not None and one == one]
     if not FACTS[name] or len(set(known)) < 2:
         return None
     return min(known) if FACTS[name] == "lower" else max(known)
 
 
-def _cell(name: str, run: Run, held: float | int | None, best: float | None) -> str:
-    said = fact(name, held, run.price.currency if run.price else "")
-    if name == "train_loss" and held is not None and (error := end_level(run)[1]) is not None:
-        said = f"{said} ± {number(float(f'{error:.2g}'))}"
-    if name == "eval_best" and run.summary.evaluations.best:
-        said = f"{said} @ {run.summary.evaluations.best[0]}"
-    mark = ' class="best"' if best is not None and held == best else ""
+def _cell(said: str, best: bool) -> str:
+    mark = ' class="best"' if best else ""
     return f"<td{mark}>{escape(said)}</td>"
 
 
@@ -185,27 +161,23 @@ def _marks(comparison: Comparison, where: dict[str, Places | None], span: Span) 
     return [mark for mark in marks if span.low <= mark.step <= span.high]
 
 
-def _pair(pair: Pair, suffix: str, several: bool) -> str:
-    said = [line for line in (relation_line(pair),) if line]
-    if several:
-        said.insert(0, t("joint").join([verdict_head(pair.verdict), *evidence(pair.verdict)]))
+def _pair(one: ShownPair, suffix: str, several: bool) -> str:
+    said = [line for line in (one.judged if several else "", one.relation) if line]
     body = "".join(f"<p><b>{escape(line)}</b></p>" for line in said)
-    body += _list(t("section.reasons"), coded("reason", pair.reasons))
-    body += _differences(pair)
-    lines = [(t("bits.label"), bits_line(pair)), *((one.column, curve_line(one)) for one in pair.curves)]
-    rows = [_row(name, line) for name, line in lines if line]
-    body += f"<h3>{escape(axis_title(pair))} <small>{prose(axis_why(pair))}</small></h3>{_table('', rows)}"
-    body += _layers(pair) + _probes(pair)
-    body += _list(t("section.caveats"), coded("caveat", pair.caveats))
-    if pair.run_name:
-        body += f"<p>{escape(t('name_for', run=pair.b, name=pair.run_name))}</p>"
+    body += _list(t("section.reasons"), one.reasons)
+    body += _differences(one)
+    rows = [_row(name, line) for name, line in one.lines]
+    body += f"<h3>{escape(one.axis)} <small>{prose(one.axis_why)}</small></h3>{_table('', rows)}"
+    body += _layers(one.pair) + _probes(one)
+    body += _list(t("section.caveats"), one.caveats)
+    if one.name:
+        body += f"<p>{escape(one.name)}</p>"
     return f'<div id="detail{suffix}">{body}</div>'
 
 
-def _differences(pair: Pair) -> str:
-    found, rows = pair.differences, []
-    groups, others = shown_differences(pair)
-    for row in (row for group in groups.values() for row in group):
+def _differences(one: ShownPair) -> str:
+    found, rows = one.pair.differences, []
+    for row in (row for group in one.groups.values() for row in group):
         note = f" <small>{escape(bracket(t(row.note)))}</small>" if row.note else ""
         rows.append(
             f'<tr><th scope="row">{escape(t(f"group.{row.group}"))}</th>'
@@ -219,11 +191,11 @@ def _differences(pair: Pair) -> str:
         said.append(t("nothing_differs"))
     if found.compared == "settings":
         said.append(t("settings_only"))
-    if others:
-        said.append(t("other_packages", count=len(others), names=", ".join(others)))
+    if one.others:
+        said.append(t("other_packages", count=len(one.others), names=", ".join(one.others)))
     if found.folded:
         said.append(t("folded", keys=", ".join(found.folded)))
-    head = f'<tr><th></th><th></th><th scope="col">{pair.a}</th><th scope="col">{pair.b}</th></tr>'
+    head = f'<tr><th></th><th></th><th scope="col">{one.pair.a}</th><th scope="col">{one.pair.b}</th></tr>'
     return (_table(head, rows) if rows else "") + "".join(f'<p class="absent">{escape(line)}</p>' for line in said)
 
 
@@ -246,8 +218,8 @@ def _layers(pair: Pair) -> str:
     )
 
 
-def _probes(pair: Pair) -> str:
-    found = pair.probes
+def _probes(one: ShownPair) -> str:
+    found = one.pair.probes
     if found is None:
         return ""
     order = ("broke", "fixed", "only_a", "only_b", "same_fail", "same_pass")
@@ -256,10 +228,8 @@ def _probes(pair: Pair) -> str:
         f"<td>{escape(t(f'word.{row.word}'))}</td></tr>"
         for row in sorted(found.rows, key=lambda row: order.index(row.word))
     ]
-    at = {"a": pair.a, "b": pair.b, "a_at": found.a_at, "b_at": found.b_at}
-    said = t("probes_at", **at, fixed=found.fixed, broke=found.broke)
-    head = f"<tr><th></th><th>{pair.a}</th><th>{pair.b}</th><th></th></tr>"
-    return f"<h3>{escape(t('section.probes'))}</h3><p>{escape(said)}</p>{_table(head, rows)}"
+    head = f"<tr><th></th><th>{one.pair.a}</th><th>{one.pair.b}</th><th></th></tr>"
+    return f"<h3>{escape(t('section.probes'))}</h3><p>{escape(one.probes)}</p>{_table(head, rows)}"
 
 
 def _mark(passed: bool | None) -> str:

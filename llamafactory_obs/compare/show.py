@@ -6,25 +6,10 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from ..charts.text import number, visible
-from .facts import FACTS, end_level, facts
-from .model import Comparison, Difference, Pair, Run
-from .words import (
-    axis_title,
-    axis_why,
-    bits_line,
-    bracket,
-    coded,
-    curve_line,
-    evidence,
-    fact,
-    relation_line,
-    shown_differences,
-    spread_line,
-    t,
-    value,
-    verdict_head,
-)
+from ..charts.text import visible
+from .model import Comparison, Difference, Pair
+from .shown import Shown, ShownPair, ShownRun, shown
+from .words import bracket, fact, t, value
 
 _STYLES = {"better": "bold green", "identical": "bold green", "no_difference": "bold", "fits_better": "bold yellow"}
 #: columns of the table of three runs and more
@@ -37,48 +22,42 @@ def show(comparison: Comparison, file: TextIO, by: str | None = None) -> None:
     """Print all of it."""
     console = Console(file=file, highlight=False, soft_wrap=False)
     console.width = min(console.width, 80)
-    found = comparison.verdict
-    console.print(Text(verdict_head(found), style=_STYLES.get(found.state, "bold yellow")), soft_wrap=True)
-    for line in evidence(found):
+    made = shown(comparison)
+    console.print(Text(made.head, style=_STYLES.get(comparison.verdict.state, "bold yellow")), soft_wrap=True)
+    for line in made.why:
         _indented(console, f"- {line}", 1)
-    if line := spread_line(comparison):
-        _indented(console, f"- {line}", 1)
-    for run in comparison.runs:
-        name = next((pair.run_name for pair in comparison.pairs if pair.b == run.id), "")
-        more = Text(f"  {name}", style="dim") if name else Text("")
-        console.print(Text(f"{run.id}  ", style="bold") + Text(visible(run.name)) + more, soft_wrap=True)
-    few = len(comparison.runs) == 2
-    _results(console, comparison) if few else _table(console, comparison, by)
-    for pair in comparison.pairs:
+    for one in made.runs.values():
+        more = Text(f"  {one.change}", style="dim") if one.change else Text("")
+        console.print(Text(f"{one.run.id}  ", style="bold") + Text(visible(one.run.name)) + more, soft_wrap=True)
+    few = len(made.runs) == 2
+    _results(console, made) if few else _table(console, comparison, made, by)
+    for pair in made.pairs:
         if not few:
-            console.print(Text(f"\n{t('against', a=pair.a, b=pair.b)}", style="bold underline"))
+            console.print(Text(f"\n{pair.title}", style="bold underline"))
         _pair(console, pair, few)
 
 
-def _pair(console: Console, pair: Pair, full: bool) -> None:
+def _pair(console: Console, one: ShownPair, full: bool) -> None:
     if not full:
-        head = verdict_head(pair.verdict)
-        _indented(console, t("joint").join([head, *evidence(pair.verdict)]))
-    if line := relation_line(pair):
-        _indented(console, line, 0, "bold")
-    _lines(console, t("section.reasons"), coded("reason", pair.reasons))
-    _differences(console, pair)
-    console.print(Text(axis_title(pair), style="bold"))
-    _indented(console, axis_why(pair), style="dim")
-    named = [(t("bits.label"), bits_line(pair)), *((one.column, curve_line(one)) for one in pair.curves)]
-    for name, line in named:
-        if line:
-            _labelled(console, name, line)
+        _indented(console, one.judged)
+    if one.relation:
+        _indented(console, one.relation, 0, "bold")
+    _lines(console, t("section.reasons"), one.reasons)
+    _differences(console, one)
+    console.print(Text(one.axis, style="bold"))
+    _indented(console, one.axis_why, style="dim")
+    for name, line in one.lines:
+        _labelled(console, name, line)
     if full:
-        _layers(console, pair)
-        _probes(console, pair)
-    _lines(console, t("section.caveats"), coded("caveat", pair.caveats))
-    if pair.run_name:
-        console.print(Text(t("name_for", run=pair.b, name=pair.run_name), style="cyan"), soft_wrap=True)
+        _layers(console, one.pair)
+        _probes(console, one)
+    _lines(console, t("section.caveats"), one.caveats)
+    if one.name:
+        console.print(Text(one.name, style="cyan"), soft_wrap=True)
 
 
-def _differences(console: Console, pair: Pair) -> None:
-    found = pair.differences
+def _differences(console: Console, one: ShownPair) -> None:
+    found = one.pair.differences
     console.print(Text(t("section.differences"), style="bold"))
     if found.compared == "nothing":
         _indented(console, t("nothing_known"))
@@ -86,14 +65,13 @@ def _differences(console: Console, pair: Pair) -> None:
         _indented(console, t("nothing_differs"))
     if found.compared == "settings":
         _indented(console, t("settings_only"), style="dim")
-    groups, others = shown_differences(pair)
-    for group, rows in groups.items():
+    for group, rows in one.groups.items():
         for place, row in enumerate(rows[:_MOST]):
             _difference(console, t(f"group.{group}") if not place else "", row)
         if len(rows) > _MOST:
             _indented(console, t("and_more", count=len(rows) - _MOST), 12)
-    if others:
-        _indented(console, t("other_packages", count=len(others), names=", ".join(others[:_MOST])))
+    if one.others:
+        _indented(console, t("other_packages", count=len(one.others), names=", ".join(one.others[:_MOST])))
     if found.folded:
         _indented(console, t("folded", keys=", ".join(found.folded)), style="dim")
 
@@ -106,28 +84,21 @@ def _difference(console: Console, group: str, row: Difference) -> None:
     _hanging(console, head, said, min(cell_len(head), 43))
 
 
-def _results(console: Console, comparison: Comparison) -> None:
-    a, b = comparison.runs
-    mine, other = facts(a), facts(b)
-    names = [name for name in FACTS if mine[name] is not None or other[name] is not None]
+def _results(console: Console, made: Shown) -> None:
+    a, b = made.runs.values()
     heads = [_padded(t("section.results"), 26), _padded("A", 18), _padded("B", 18), t("against", a="A", b="B")]
     console.print(Text("".join(heads), style="bold"))
-    for name in names:
-        cells = [_cell(name, run, held[name]) for run, held in ((a, mine), (b, other))]
+    for name in made.facts:
+        cells = [_cell(name, a), _cell(name, b)]
         line = "  " + _padded(t(f"fact.{name}"), 24) + "".join(_padded(f"{cell} ", 18) for cell in cells)
-        console.print(Text(f"{line}{_against(name, mine[name], other[name])}".rstrip()), soft_wrap=True)
+        console.print(Text(f"{line}{_against(name, a.facts[name], b.facts[name])}".rstrip()), soft_wrap=True)
 
 
-def _cell(name: str, run: Run, held: float | int | None) -> str:
-    said = fact(name, held, run.price.currency if run.price else "")
-    if name == "train_loss" and held is not None and (error := end_level(run)[1]) is not None:
-        return f"{said} ± {number(float(f'{error:.2g}'))}"
-    if name == "eval_best" and run.summary.evaluations.best:
-        return f"{said} @ {run.summary.evaluations.best[0]}"
-    if name == "probes" and run.summary.probes:
-        passed, asked = run.summary.probes.totals[-1]
+def _cell(name: str, one: ShownRun) -> str:
+    if name == "probes" and one.run.summary.probes:
+        passed, asked = one.run.summary.probes.totals[-1]
         return f"{passed}/{asked}"
-    return said
+    return one.cells[name]
 
 
 def _against(name: str, a: float | int | None, b: float | int | None) -> str:
@@ -136,17 +107,16 @@ def _against(name: str, a: float | int | None, b: float | int | None) -> str:
     return f"{100 * (b / a - 1):+.1f}%" if b < 10 * a else f"x{b / a:.3g}"
 
 
-def _table(console: Console, comparison: Comparison, by: str | None) -> None:
+def _table(console: Console, comparison: Comparison, made: Shown, by: str | None) -> None:
     """One line a run; A is the reference and marked."""
-    held = {run.id: facts(run) for run in comparison.runs}
-    names = [name for name in _SHORT if any(held[run.id][name] is not None for run in comparison.runs)]
+    names = [name for name in _SHORT if name in made.facts]
     since = {pair.b: _parts(pair) for pair in comparison.pairs}
     heads = ["", t("short.run"), *(t(f"short.{name}") for name in names), t("short.parts")]
     rows = [heads]
     for letter in comparison.order:
-        run = next(one for one in comparison.runs if one.id == letter)
-        cells = [fact(name, held[letter][name], "") for name in names]
-        rows.append([letter, visible(run.name), *cells, since.get(letter, "")])
+        one = made.runs[letter]
+        cells = [fact(name, one.facts[name], "") for name in names]
+        rows.append([letter, visible(one.run.name), *cells, since.get(letter, "")])
     widths = [max(cell_len(row[i]) for row in rows) for i in range(len(heads))]
     widths[1] = max(4, min(widths[1], console.width - sum(widths) + widths[1] - len(widths)))
     for place, row in enumerate(rows):
@@ -176,13 +146,12 @@ def _layers(console: Console, pair: Pair) -> None:
             _labelled(console, measure, visible(said) + bracket(t("layers_all", ratio=f"{overall:.3g}")))
 
 
-def _probes(console: Console, pair: Pair) -> None:
-    found = pair.probes
+def _probes(console: Console, one: ShownPair) -> None:
+    found = one.pair.probes
     if found is None:
         return
     console.print(Text(t("section.probes"), style="bold"))
-    at = {"a": pair.a, "b": pair.b, "a_at": found.a_at, "b_at": found.b_at}
-    _indented(console, t("probes_at", **at, fixed=found.fixed, broke=found.broke))
+    _indented(console, one.probes)
     words: dict[str, list[str]] = {}
     for row in found.rows:
         words.setdefault(row.word, []).append(row.name)

@@ -13,6 +13,9 @@ from .twice import ROUNDING, Twice, twice
 #: two starts that see the same samples differ by less than this part of the noise from step to step (root mean square);
 #: with other samples they differ by 1.4 of it
 _OF_THE_NOISE = 0.5
+#: with the same samples and other random numbers by 1.4 of it at most (all noise is theirs), and 3 standard errors of a
+#: root mean square of so few steps
+_REDRAWN, _REDRAWN_ERRORS = math.sqrt(2), 3
 #: without any noise to measure by: part of the value
 _PART = 0.1
 
@@ -25,19 +28,25 @@ def rows_of(resumed: Resumed) -> tuple[list[Row], list[Row]]:
     )
 
 
-def loss(resumed: Resumed) -> Column:
-    """Step by step against the noise; where too few steps were made twice, by its level."""
+def loss(resumed: Resumed, redrawn: bool = False) -> Column:
+    """Step by step against the noise; where too few steps were made twice, by its level.
+
+    Args:
+        redrawn: the samples are the same, and the random numbers (dropout, NEFTune) are known to be others.
+    """
     both = twice(resumed, LOSS)
-    if resumed.row_steps > 1:
+    if resumed.row_steps > 1 and both.unequal[:1] == [resumed.step]:  # the mean of fewer steps
         both = both.since(resumed.step + 1)
     numbers: dict = {}
     if both.steps:
         noise = _noise(resumed, LOSS)
         status = _status(both, noise)
+        redrawn = redrawn and status == DIFFERS and _is_redrawn(both, noise)
+        status = CLOSE if redrawn else status
         numbers = {"noise": plain(noise, 3)}
         numbers |= {"loss_before": plain(median(both.before), 4), "loss_after": plain(median(both.after), 4)}
         if status == DIFFERS or len(both.steps) >= LEAST:
-            return _of_twice("loss", both, status, numbers)
+            return _of_twice("loss", both, status, numbers, resumed.row_steps, redrawn)
     before, after = rows_of(resumed)
     evidence: dict = {}
     gap = level_gap(before, after, evidence)
@@ -46,7 +55,7 @@ def loss(resumed: Resumed) -> Column:
         told = {key: evidence[key] for key in ("loss_before", "loss_after", "standard_errors")}
         return Column("loss", DIFFERS, Said("loss.level", told), *_counts(both), numbers)
     if both.steps:
-        return _of_twice("loss", both, status, numbers)
+        return _of_twice("loss", both, status, numbers, resumed.row_steps, redrawn)
     if "standard_errors" not in evidence:
         return Column("loss", UNKNOWN, Said("loss.unknown"))
     told = {key: evidence[key] for key in ("loss_before", "loss_after")}
@@ -60,7 +69,7 @@ def gradient_norm(resumed: Resumed) -> Column:
         noise = _noise(resumed, NORM, math.log)
         exact = twice(resumed, NORM)
         status = EQUAL if not exact.unequal else _status(both, noise)
-        return _of_twice("gradient_norm", exact, status, {"noise": plain(noise, 3)})
+        return _of_twice("gradient_norm", exact, status, {"noise": plain(noise, 3)}, resumed.row_steps)
     before, after = rows_of(resumed)
     evidence: dict = {}
     norm_levels(before, after[:ROWS], evidence)
@@ -84,7 +93,7 @@ def learning_rate(resumed: Resumed) -> Column:
             told = Said("learning_rate.other", {"step": other[0], "before": before, "after": after})
             numbers = {"lr_before": before, "lr_after": after}
             return Column("learning_rate", DIFFERS, told, len(both.steps), len(other), other[0], both.largest, numbers)
-        return Column("learning_rate", EQUAL, Said("learning_rate.equal", {"steps": len(both.steps)}), len(both.steps))
+        return Column("learning_rate", EQUAL, _same("learning_rate", both, resumed), len(both.steps))
     before, after = rows_of(resumed)
     evidence: dict = {}
     gap = rate_gap(before, after, evidence)
@@ -103,7 +112,7 @@ def epoch(resumed: Resumed) -> Column:
             before, after = both.at(other[0])
             told = Said("epoch.other", {"step": other[0], "before": before, "after": after})
             return Column("epoch", DIFFERS, told, len(both.steps), len(other), other[0], both.largest)
-        return Column("epoch", EQUAL, Said("epoch.equal", {"steps": len(both.steps)}), len(both.steps))
+        return Column("epoch", EQUAL, _same("epoch", both, resumed), len(both.steps))
     before, after = rows_of(resumed)
     evidence: dict = {}
     if epoch_gap(before, after, evidence):
@@ -116,14 +125,18 @@ def epoch(resumed: Resumed) -> Column:
     return Column("epoch", GOES_ON, Said("epoch.goes_on", evidence), numbers=evidence)
 
 
-def _of_twice(name: str, both: Twice, status: str, numbers: dict) -> Column:
+def _of_twice(name: str, both: Twice, status: str, numbers: dict, row_steps: int, redrawn: bool = False) -> Column:
     compared, unequal, first, largest = _counts(both)
-    values = {"steps": compared, "unequal": unequal}
+    values = {"steps": compared, "unequal": unequal, "row_steps": row_steps}
     if unequal:
         before, after = both.at(first)
         values |= {"first": first, "before": before, "after": after, "largest": largest}
-    key = {EQUAL: "equal", CLOSE: "close", DIFFERS: "differs"}[status]
+    key = "redrawn" if redrawn else {EQUAL: "equal", CLOSE: "close", DIFFERS: "differs"}[status]
     return Column(name, status, Said(f"{name}.{key}", values), compared, unequal, first, largest, numbers)
+
+
+def _same(name: str, both: Twice, resumed: Resumed) -> Said:
+    return Said(f"{name}.equal", {"steps": len(both.steps), "row_steps": resumed.row_steps})
 
 
 def _counts(both: Twice) -> tuple[int, int, int | None, float | None]:
@@ -148,6 +161,13 @@ def _status(both: Twice, noise: float | None) -> str:
         if not math.sqrt(math.fsum(one * one for one in part) / len(part)) <= limit:
             return DIFFERS
     return DIFFERS if _is_higher(apart) else CLOSE
+
+
+def _is_redrawn(both: Twice, noise: float | None) -> bool:
+    """No further apart than two draws of the same random numbers, and not higher on the average."""
+    apart = both.apart
+    limit = _REDRAWN * (noise or 0.0) * (1 + _REDRAWN_ERRORS / math.sqrt(2 * len(apart)))
+    return math.sqrt(math.fsum(one * one for one in apart) / len(apart)) <= limit and not _is_higher(apart)
 
 
 def _is_higher(apart: list[float]) -> bool:

@@ -1,5 +1,6 @@
 """The verdict on one resume, from what was recorded before it and after it."""
 
+import json
 from collections.abc import Sequence
 
 from ..detect.resume_gap import LEAST
@@ -31,9 +32,12 @@ def judge(
         has_loss: the loss says something (in reinforcement learning it does not).
     """
     unknown = Column("loss", UNKNOWN, Said("loss.unknown"))
-    judged = [loss(resumed) if has_loss else unknown, gradient_norm(resumed), learning_rate(resumed), epoch(resumed)]
-    columns = {column.name: column for column in (*judged, order(samples))}
     known = [one for one in lacks if one.by != "folder"]
+    the_samples = order(samples)
+    same = the_samples.status == EQUAL or (the_samples.status != DIFFERS and not changed)
+    redrawn = same and any(one.part == "rng" for one in known)
+    judged = [loss(resumed, redrawn) if has_loss else unknown, gradient_norm(resumed), learning_rate(resumed)]
+    columns = {column.name: column for column in (*judged, epoch(resumed), the_samples)}
     not_restored = joined(known, by_numbers(resumed, columns))
     rate_is_another = columns["learning_rate"].status == DIFFERS
     reasons = [columns[name].told for name in _PROVES if columns[name].status == DIFFERS]
@@ -54,6 +58,7 @@ def judge(
         notes=_notes(columns, not_restored, at_hand, changed, resumed),
         rows=len(resumed.after),
         made_twice=max(column.compared for column in columns.values()),
+        row_steps=resumed.row_steps,
         faded=faded,
         segment=resumed.segment,
         run=resumed.run,
@@ -92,5 +97,10 @@ def _notes(
     for one in changed:
         name = one["key"].rpartition(".")[2]
         key = "note.ignored" if name in _IGNORED and goes_on else "note.changed"
-        notes.append(Said(key, {"name": name, "a": one.get("a"), "b": one.get("b")}))
+        notes.append(Said(key, {"name": name, "a": _in_yaml(one.get("a")), "b": _in_yaml(one.get("b"))}))
     return notes
+
+
+def _in_yaml(value: object) -> object:
+    """`true`, `false` and `null` as they are written; all else as it is."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else value

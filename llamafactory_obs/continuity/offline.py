@@ -74,10 +74,11 @@ def _lacks(curves: Curves, resumed: Resumed) -> list[Lack]:
     fresh = [one for one in mine if one.get("title") == "optimizer state fresh"]
     if fresh and "optimizer" not in {one.part for one in found}:
         found.append(Lack("optimizer", "trainer", Said("lacks.fresh")))
-    checkpoint = curves.checkpoints.get(resumed.step - 1)
-    if begun or checkpoint is None:
+    steps = range(resumed.step - resumed.row_steps, resumed.step)  # in which the resume lies
+    there = [step for step in steps if step in curves.checkpoints]
+    if begun or len(there) != 1:
         return found
-    return found + by_checkpoint(checkpoint, Expected(resumed.step - 1, ranks=_ranks(curves)), by="folder")
+    return found + by_checkpoint(curves.checkpoints[there[0]], Expected(there[0], ranks=_ranks(curves)), by="folder")
 
 
 def _ranks(curves: Curves) -> int:

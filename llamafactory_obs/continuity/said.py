@@ -23,7 +23,16 @@ class Said:
 
     def words(self, lang: str | None = None) -> str:
         """In a language; None: the reader's."""
-        return text(f"continuity.{self.key}", lang, **self.values)
+        values = self.values
+        if "steps" in values:
+            values = values | {"made": made_twice(values["steps"], values.get("row_steps", 1), lang)}
+        return text(f"continuity.{self.key}", lang, **values)
+
+
+def made_twice(rows: int, row_steps: int = 1, lang: str | None = None) -> str:
+    """So many rows of so many steps each, in words."""
+    key = ("made_one" if rows == 1 else "made") if row_steps == 1 else "made_row" if rows == 1 else "made_rows"
+    return text(f"continuity.{key}", lang, steps=rows, row_steps=row_steps)
 
 
 @dataclass(frozen=True)
@@ -80,14 +89,15 @@ class Continuity:
     """The verdict on one resume.
 
     Attributes:
-        step: the first step after it. segment: which start of training it is, None where the log does not say.
+        step: of the first row after it. segment: which start of training it is, None where the log does not say.
         verdict: continues exactly | continues within noise | does not continue | not enough rows yet |
             nothing to compare.
         reasons: why it does not continue.
         columns: by name.
         not_restored: what began anew, each with what tells it.
         notes: worth knowing, and no reason.
-        rows: rows after the resume that were looked at; `made_twice`: steps among them that an earlier start had made.
+        rows: rows after the resume that were looked at; `made_twice`: those among them that an earlier start had made.
+        row_steps: optimizer steps of one row.
         faded: all that was wrong is a loss that has come back.
         run: how many other runs stand before it in the log.
     """
@@ -100,6 +110,7 @@ class Continuity:
     notes: list[Said] = field(default_factory=list)
     rows: int = 0
     made_twice: int = 0
+    row_steps: int = 1
     faded: bool = False
     segment: int | None = None
     run: int = 0

@@ -1,7 +1,7 @@
 """One resume in words: the verdict, why, what was not restored, and the one thing to do."""
 
 from ..texts import language, text
-from .said import BROKEN, DIFFERS, EQUAL, EXACT, FEW, NOTHING, UNKNOWN, VERDICTS, Continuity
+from .said import BROKEN, DIFFERS, EQUAL, EXACT, FEW, NOTHING, UNKNOWN, VERDICTS, Continuity, made_twice
 
 #: what is told of a resume that goes on; the first that is known of those that say the same
 _TOLD = (("samples", "epoch"), ("learning_rate",), ("loss",), ("gradient_norm",))
@@ -9,7 +9,8 @@ _TOLD = (("samples", "epoch"), ("learning_rate",), ("loss",), ("gradient_norm",)
 
 def headline(said: Continuity, lang: str | None = None) -> str:
     """The verdict in a few words."""
-    return text(f"continuity.{VERDICTS[said.verdict]}", lang, step=said.step, rows=said.rows)
+    resume = text(f"continuity.{'at' if said.row_steps == 1 else 'before'}", lang, step=said.step)
+    return text(f"continuity.{VERDICTS[said.verdict]}", lang, resume=resume, rows=said.rows)
 
 
 def in_words(said: Continuity, folder: str = "", lang: str | None = None) -> str:
@@ -43,7 +44,7 @@ def _evidence(said: Continuity, lang: str | None) -> list[str]:
         names = [text(f"continuity.column.{column.name}", lang) for column in equal]
         columns = ("、" if _is_chinese(lang) else ", ").join(names)
         key = "continuity.all_equal" if said.segment is not None else "continuity.all_equal_logged"
-        return [text(key, lang, steps=said.made_twice, columns=columns)]
+        return [text(key, lang, made=made_twice(said.made_twice, said.row_steps, lang), columns=columns)]
     found = []
     for names in _TOLD:
         known = [said.columns[name] for name in names if said.columns[name].status != UNKNOWN]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..output import as_json
+from ..output import print_json, progress
+from ..texts import text
 from .order import LASTING, Order, option, parse
 
 
@@ -32,27 +33,27 @@ class Request:
 def add_options(parser) -> None:
     """The verb's words, for argparse."""
     add = parser.add_argument
-    add("dir", metavar="DIR", help="the run's output_dir")
+    add("dir", metavar="DIR", help=text("help.control.dir"))
     add(
         "--lr-scale",
         type=float,
         metavar="F",
-        help="multiply the learning rate by F, now and for the rest of the schedule",
+        help=text("help.control.lr-scale"),
     )
-    add("--save", action="store_true", help="save a checkpoint")
-    add("--stop", action="store_true", help="save a checkpoint and end the training")
-    add("--eval", action="store_true", help="evaluate")
-    for name, what in (("logging", "log"), ("save", "save"), ("eval", "evaluate")):
-        add(f"--{name}-steps", type=int, metavar="N", help=f"from now on {what} every N steps")
-    add("--max-steps", type=int, metavar="N", help="end the training after step N, earlier than planned")
+    add("--save", action="store_true", help=text("help.control.save"))
+    add("--stop", action="store_true", help=text("help.control.stop"))
+    add("--eval", action="store_true", help=text("help.control.eval"))
+    for name in ("logging", "save", "eval"):
+        add(f"--{name}-steps", type=int, metavar="N", help=text(f"help.control.{name}-steps"))
+    add("--max-steps", type=int, metavar="N", help=text("help.control.max-steps"))
     add(
         "--queue",
         action="store_true",
-        help="no job is running: wait for the next start of training in DIR (a day at most)",
+        help=text("help.control.queue"),
     )
-    add("--wait", type=float, default=60.0, metavar="S", help="wait so many seconds for the answer (default: 60)")
-    add("--json", action="store_true", help="one JSON object on stdout and nothing else there")
-    parser.epilog = "All that is asked for in one call is done at the end of one and the same step, on all ranks."
+    add("--wait", type=float, default=60.0, metavar="S", help=text("help.control.wait"))
+    add("--json", action="store_true", help=text("help.common.json"))
+    parser.epilog = text("help.control.epilog")
 
 
 def request(args) -> Request:
@@ -100,8 +101,9 @@ def run(request: Request) -> int:
     if request.queue:
         reply = queue(request.output_dir, request.order)
     else:
-        reply = send(
-            request.output_dir, request.order, request.wait, lambda line: print(line, file=sys.stderr, flush=True)
-        )
-    print(as_json(reply.to_dict(), sys.stdout, indent=2) if request.as_json else render(reply))
+        reply = send(request.output_dir, request.order, request.wait, progress)
+    if request.as_json:
+        print_json(reply.to_dict(), sys.stdout)
+    else:
+        print(render(reply))
     return 0 if reply.status in ("done", "queued", "sent") else 1

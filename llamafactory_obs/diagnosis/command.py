@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..output import as_json, own_stdout
+from ..output import own_stdout, print_json
+from ..output_file import check_apart, check_output, write_new
 from ..texts import text
 
 
@@ -31,13 +32,11 @@ class Request:
 def add_options(parser) -> None:
     """The verb's words, for argparse."""
     add = parser.add_argument
-    add(
-        "paths", nargs="+", metavar="DIR_OR_FILE", help="a run's output_dir, a log, a trainer_state.json, a console log"
-    )
-    add("--json", action="store_true", help="one JSON object on stdout and nothing else there")
-    add("--html", metavar="FILE", help="write one self-contained page with the curves")
-    add("--write-config", metavar="NEXT.yaml", help="write the next run's config, each change with its reason")
-    add("--from", dest="from_config", metavar="RUN.yaml", help="the run's own config (default: what its record holds)")
+    add("paths", nargs="+", metavar="DIR_OR_FILE", help=text("help.diagnose.paths"))
+    add("--json", action="store_true", help=text("help.common.json"))
+    add("--html", metavar="FILE", help=text("help.diagnose.html"))
+    add("--write-config", metavar="NEXT.yaml", help=text("help.diagnose.write-config"))
+    add("--from", dest="from_config", metavar="RUN.yaml", help=text("help.diagnose.from"))
 
 
 def request(args) -> Request:
@@ -64,9 +63,7 @@ def run(request: Request) -> int:
     with own_stdout() as stdout:
         answers = [_diagnose(path, request) for path in request.paths]
     if request.as_json:
-        print(
-            as_json(answers[0][0] if len(answers) == 1 else {"runs": [a for a, _ in answers]}, stdout, 2), file=stdout
-        )
+        print_json(answers[0][0] if len(answers) == 1 else {"runs": [answer for answer, _ in answers]}, stdout)
     else:
         from .show import show
 
@@ -93,24 +90,38 @@ def _diagnose(path: Path, request: Request) -> tuple[dict, tuple | None]:
     from .judge import judge
 
     try:
+        page, config = _places(request)
         curves = read(path)
         diagnosis = judge(curves)
         if not len(curves) and not diagnosis.findings and diagnosis.verdict != "not_a_training_log":
             raise ConfigError(f"{path}: a log without rows: nothing has been logged in it yet")
         answer = as_dict(diagnosis)
-        if request.html is not None:
+        if config is not None:
+            from .write_config import next_config
+
+            following = next_config(curves, diagnosis, request.from_config)
+        if page is not None:
             from .page import write
 
-            write(curves, diagnosis, request.html)
+            write(curves, diagnosis, page)
             answer["html"] = str(request.html)
-        if request.next_config is not None:
-            from .write_config import write_config
-
-            write_config(curves, diagnosis, request.next_config, request.from_config)
+        if config is not None:
+            write_new(config, following)
             answer["config"] = str(request.next_config)
     except ConfigError as error:
         return {"path": str(path), "error": " ".join(str(error).split())}, None
     return answer, (curves, diagnosis)
+
+
+def _places(request: Request) -> tuple[Path | None, Path | None]:
+    """Where the page and the next config may go; both are refused before one of them is written."""
+    from ..charts import check_page
+
+    page = check_page(request.html) if request.html is not None else None
+    config = request.next_config
+    config = check_output(config, option="--write-config") if config is not None else None
+    check_apart(page, config)
+    return page, config
 
 
 def as_dict(diagnosis) -> dict:

@@ -4,11 +4,13 @@ They are made of the whole record, by `judge`; live, the verdict at the end has 
 """
 
 import math
+from dataclasses import replace
 
 from ..detect import Finding
 from ..logs.curves import Curves
 from .causes.place import Place
 from .causes.rate import size_rule
+from .causes.slow import waits_longer, without_cpu
 from .causes.updates import update_ratios
 from .from_events import labels_moved, out_of_memory
 
@@ -28,9 +30,30 @@ def from_record(curves: Curves, found: list[Finding]) -> list[Finding]:
     """What is to be added to the findings of the detectors."""
     names = {finding.name for finding in found if finding.until is None}
     new = [] if names & {"diverged", "flat", "nan", "inf", "lr_anomaly"} else rate_too_high(curves)
-    if not names & {"throughput_drop", "low_gpu_use"}:
+    slow = {finding.name for finding in found if finding.until is None and finding.level != "info"}
+    if not slow & {"throughput_drop", "low_gpu_use"}:
         new += time_elsewhere(curves)
     return new + out_of_memory(curves) + labels_moved(curves, found)
+
+
+def of_the_machine(finding: Finding, curves: Curves) -> Finding:
+    """A slowdown that other processes made, which had the CPUs: a remark, nothing about this training.
+
+    See `causes.slow.without_cpu`; every other finding comes back as it is.
+    """
+    if finding.name != "throughput_drop" or finding.level != "warn":
+        return finding
+    place = Place(curves, finding, ())
+    share = without_cpu(place) if finding.evidence.get("usual") else None
+    if share is None or waits_longer(place):
+        return finding
+    since, evidence = finding.evidence["since"], finding.evidence
+    lasted = f"since step {since}" if finding.until is None else f"from step {since} to {finding.until}"
+    text = (
+        f"The machine was busy {lasted}: {evidence['seconds_per_step']:.3g} s per step, {evidence['ratio']:.2g} times "
+        f"the usual {evidence['usual']:.3g} s, because other processes had the CPUs. Look what else ran there."
+    )
+    return replace(finding, level="info", text=text, evidence=evidence | {"without_cpu": round(share, 3)})
 
 
 def rate_too_high(curves: Curves) -> list[Finding]:

@@ -9,8 +9,9 @@ from ..continuity.offline import continuity
 from ..detect import Finding
 from ..logs.curves import Column, Curves
 from .continued import with_continuity
-from .from_record import from_record
+from .from_record import from_record, of_the_machine
 from .headline import headline
+from .planned import planned_curves
 from .remedies import Known, with_remedies
 from .result import Cause, Diagnosis
 from .run_facts import RunFacts
@@ -32,7 +33,7 @@ def judge(curves: Curves) -> Diagnosis:
         said = texts.text("diagnose.no_log")
         return Diagnosis(path, curves.source, curves.kind, last, curves.kind, "none", said, notes=notes)
     shapes = Shapes(facts_of(curves))
-    planned = _as_planned(curves)
+    planned = planned_curves(curves)
     if len(curves) < LEAST_ROWS:
         feed(shapes, planned)
     else:
@@ -43,7 +44,7 @@ def judge(curves: Curves) -> Diagnosis:
     known = Known.of(curves)
     resumes = continuity(curves)
     seen = with_continuity(shapes.findings(), resumes, curves)
-    found = [with_remedies(_untrusted(finding, curves), known) for finding in seen]
+    found = [with_remedies(_untrusted(of_the_machine(one, _near(curves, one)), curves), known) for one in seen]
     found += from_record(curves, found)
     found, left_out = _most(order([_at_its_beginning(finding) for finding in found], shapes.run))
     notes += left_out
@@ -88,17 +89,6 @@ def feed(shapes: Shapes, curves: Curves) -> None:
         if row in starts:
             shapes.begin(starts[row].kind, starts[row].evidence)
         shapes.update(step, {name: values[row] for name, values, present in columns if present[row]})
-
-
-def _as_planned(curves: Curves) -> Curves:
-    """With the rates that the schedule alone would have made: what `control` did is no anomaly."""
-    rates, scales = curves.columns.get("train/lr"), curves.columns.get("train/lr_scale")
-    if rates is None or scales is None:
-        return curves
-    planned = Column(len(curves))
-    for row, (rate, scale) in enumerate(zip(rates, scales, strict=True)):
-        planned[row] = rate if rate is None or not scale else rate / scale
-    return replace(curves, columns=curves.columns | {"train/lr": planned})
 
 
 def _causes(curves: Curves, found: list[Finding], run: int) -> dict[int, list[Cause]]:

@@ -4,6 +4,7 @@ import numpy as np
 
 from ..detect import Finding
 from ..detect.loss_blocks import Block, LossBlocks
+from .shapes import waited
 
 Found = list[tuple[int, Finding | None]]  # row, what was found there
 
@@ -59,11 +60,15 @@ def times(shapes, table) -> Found:
             at += quiet
         if at < whole:
             for row in rows[at * size : (at + 1) * size].tolist():
-                found.append((row, detector.update(int(table.steps[row]), float(values[row]))))
+                found.append((row, _timed(detector, table, row, values)))
             at += 1
     for row in rows[whole * size :].tolist():
-        found.append((row, detector.update(int(table.steps[row]), float(values[row]))))
+        found.append((row, _timed(detector, table, row, values)))
     return found
+
+
+def _timed(detector, table, row: int, values) -> Finding | None:
+    return detector.update(int(table.steps[row]), float(values[row]), False, waited(lambda name: table.at(name, row)))
 
 
 def borders(shapes, table) -> Found:

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from ..detect import (
@@ -24,6 +25,7 @@ from ..detect import (
     ZeroLossDetector,
 )
 from ..detect.epoch_steps import stairs
+from .causes.slow import COMPUTING
 from .run_facts import RunFacts
 from .settle import settle
 
@@ -190,7 +192,7 @@ class Shapes:
         if seconds is None:
             return None
         pause = bool(get("time/unusual") or get("time/eval_s") or get("time/checkpoint_s"))
-        return self.speed.update(step, seconds, pause)
+        return self.speed.update(step, seconds, pause, waited(get))
 
     def machine(self, step: int, values: dict) -> list[Finding | None]:
         found: list[Finding | None] = []
@@ -244,6 +246,16 @@ class Shapes:
         if base in ("nan", "inf") and finding.level != "warn":
             return "nan", since, self.run
         return base, since, self.run
+
+
+def waited(get: Callable[[str], float | None]) -> float | None:
+    """What a step took beside computing, seconds; None where its parts are not known.
+
+    Args:
+        get: column -> number of the row, None where it is missing.
+    """
+    parts = [get(name) for name in ("time/step_s", *COMPUTING)]
+    return None if None in parts else parts[0] - sum(parts[1:])
 
 
 def _closed(before: Finding, over: Finding, base: str) -> Finding:

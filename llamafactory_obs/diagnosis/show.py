@@ -15,6 +15,7 @@ from ..detect import Finding
 from ..logs.curves import Curves
 from ..texts import language, text
 from ..texts.findings import cause_title, title, told
+from ..texts.sentences import sentence
 from ..texts.wrap import wrapped
 from .headline import verdict_in_words
 from .result import Cause, Diagnosis
@@ -62,7 +63,10 @@ def show(curves: Curves, diagnosis: Diagnosis, file: TextIO) -> None:
     for one in diagnosis.resumes:
         if one.verdict != BROKEN or language() != "en":  # the English finding has all of it
             _indented(console, in_words(one), 0)
-    for heading, lines in ((text("diagnose.unseen"), diagnosis.unseen), (text("diagnose.notes"), diagnosis.notes)):
+    for heading, lines in (
+        (text("diagnose.unseen"), diagnosis.unseen),
+        (text("diagnose.notes"), list(map(sentence, diagnosis.notes))),
+    ):
         if lines:
             console.print(Text(heading, style="bold"))
         for line in lines:

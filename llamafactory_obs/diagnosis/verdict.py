@@ -62,8 +62,8 @@ def is_passing(finding: Finding) -> bool:
 
 
 def order(findings: list[Finding], run: int = 0) -> list[Finding]:
-    """The gravest first, the earlier first among equals."""
-    return sorted(findings, key=lambda f: (rank(f, run), f.evidence.get("since", f.step)))
+    """The gravest first; among equals what goes on before what is over, and the earlier first."""
+    return sorted(findings, key=lambda f: (rank(f, run), f.until is not None, f.evidence.get("since", f.step)))
 
 
 def speaks(finding: Finding, run: int = 0) -> bool:

@@ -6,14 +6,16 @@ from pathlib import Path
 from ..errors import ConfigError
 from ..identity.run_name import SHORT, number_name
 from ..logs.curves import Curves
+from ..texts import text
+from ..texts.findings import title
 from .result import Diagnosis
 
 _TOP_KEY = re.compile(r"^([A-Za-z_][\w-]*)\s*:")
 _HIDDEN = "***"  # what the record has in place of a secret
 
 
-def write_config(curves: Curves, diagnosis: Diagnosis, target: Path, source: Path | None = None) -> dict:
-    """Write the next run's config and return what it changes.
+def next_config(curves: Curves, diagnosis: Diagnosis, source: Path | None = None) -> str:
+    """The next run's config, as YAML.
 
     The keys of all findings are merged, the gravest finding's first. Comments and order of a `source` that is YAML
     stay. The output folder becomes a new one: in the old one LlamaFactory would go on from its last checkpoint, with
@@ -23,15 +25,11 @@ def write_config(curves: Curves, diagnosis: Diagnosis, target: Path, source: Pat
         source: the run's own config; None takes what the record holds.
 
     Raises:
-        ConfigError: nothing to change, no config, or `target` exists.
+        ConfigError: nothing to change, or no config.
     """
     import yaml
 
-    if target.exists():
-        raise ConfigError(f"{target} exists and is not overwritten; choose another name for --write-config")
-    if not target.parent.is_dir():
-        raise ConfigError(f"{target.parent}: no such folder for --write-config")
-    given, text = _given(curves, source)
+    given, source_text = _given(curves, source)
     changes, why = _changes(diagnosis, given)
     if not changes:
         raise ConfigError(
@@ -43,22 +41,15 @@ def write_config(curves: Curves, diagnosis: Diagnosis, target: Path, source: Pat
         more["output_dir"] = str(Path(given["output_dir"]).parent / name)
     if given.get("resume_from_checkpoint"):
         more["resume_from_checkpoint"] = None
-    why |= {
-        "run_name": "holds what has changed",
-        "output_dir": "a new folder: in the old one training would resume with the old settings",
-        "resume_from_checkpoint": "a resume would keep the old settings",
-    }
+    why |= {key: text(f"diagnose.next.{key}") for key in ("run_name", "output_dir", "resume_from_checkpoint")}
     wanted = {**given, **changes, **more}
-    head = f"# Next run after {curves.path} ({diagnosis.verdict}, {diagnosis.action}).\n"
-    body = _edited(text, {**changes, **more}, why) if text is not None else _dumped(wanted, {**changes, **more}, why)
+    head = text("diagnose.next.head", path=curves.path, verdict=diagnosis.verdict, action=diagnosis.action)
+    body = _dumped(wanted, {**changes, **more}, why)
+    if source_text is not None:
+        body = _edited(source_text, {**changes, **more}, why)
     if yaml.safe_load(body) != wanted:  # a layout that line by line editing does not understand
         body = _dumped(wanted, {**changes, **more}, why)
-    try:
-        with target.open("x", encoding="utf-8") as file:
-            file.write(head + body)
-    except OSError as error:
-        raise ConfigError(f"{target}: cannot be written ({error.strerror or error})") from None
-    return {**changes, **more}
+    return f"# {head}\n{body}"
 
 
 def run_name(given: dict, changes: dict) -> str:
@@ -109,9 +100,10 @@ def _changes(diagnosis: Diagnosis, given: dict) -> tuple[dict, dict[str, str]]:
             if key in changes or given.get(key) == value:
                 continue
             changes[key] = value
-            before = f"was {given[key]}; " if key in given else ""
-            since = finding.evidence.get("since", finding.step)
-            why[key] = f"{before}{finding.name.replace('_', ' ')} at step {since}"
+            about = {"finding": title(finding.name), "since": finding.evidence.get("since", finding.step)}
+            why[key] = text("diagnose.next.at", **about)
+            if key in given:
+                why[key] = text("diagnose.next.was", was=given[key], **about)
     return changes, why
 
 

@@ -1,29 +1,20 @@
 """The config of a drill's training: the user's, in a folder of its own, where nothing leaves it or ends it early."""
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..preflight.rehearsal.derive import GONE, Derived, name_of
+from ..preflight.rehearsal.derive import ALONE, GONE, NEUTRAL, Derived, limits, name_of, replaced, uses_other_hub
 from ..preflight.run_config import RunConfig
 
-#: nothing leaves the drill's folder, nothing is resumed unless the drill says so, and nothing ends it early
+#: nothing is resumed unless the drill says so, and nothing is reported or ends it early
 _ALONE = {
-    "do_train": True,
+    **ALONE,
     "do_eval": False,
     "do_predict": False,
-    "overwrite_output_dir": True,
-    "resume_from_checkpoint": GONE,
     "save_total_limit": GONE,
     "early_stopping_steps": GONE,
     "report_to": "none",
-    "use_swanlab": False,
-    "push_to_hub": False,
-    "run_name": GONE,
-    "logging_dir": GONE,
-    "plot_loss": False,
-    "disable_tqdm": True,
     "evaluation_strategy": GONE,
     "eval_delay": GONE,
     "eval_on_start": GONE,
@@ -36,8 +27,6 @@ NO_EVALUATION = {
     "metric_for_best_model": GONE,
     "greater_is_better": GONE,
 }
-#: what stands for "not given" where LlamaFactory's default does the same
-_NEUTRAL = (GONE, False, "none", "no")
 #: callbacks that start a process of their own and cannot change the training
 _LEFT_OUT = ("probe",)
 
@@ -52,18 +41,12 @@ def derive(config: RunConfig, output_dir: Path, wanted: dict, callbacks: list, o
         callbacks: the whole list.
         obs: the whole block.
     """
-    given, changed = dict(config.given), {}
-    wanted = {**_ALONE, "output_dir": str(output_dir), **wanted}
+    given, wanted = config.given, {**_ALONE, "output_dir": str(output_dir), **wanted}
     if given.get("tokenized_path") and not _holds_something(given["tokenized_path"]):
         wanted["tokenized_path"] = GONE  # LlamaFactory would write it there
-    if given.get("cache_dir") and not _other_hub():
+    if given.get("cache_dir") and not uses_other_hub():
         wanted["cache_dir"] = GONE  # data sets are cached there too; `child.environment` says where the model is
-    for key, value in wanted.items():
-        before = given.pop(key, None)
-        if value is not GONE:
-            given[key] = value
-        if before != value and not (before is None and value in _NEUTRAL):
-            changed[key] = {"from": before, "to": value}
+    given, changed = replaced(given, wanted, NEUTRAL)
     given["callbacks"], given["obs"] = callbacks, obs
     return Derived(given, changed, left_out(config))
 
@@ -80,17 +63,8 @@ def left_out(config: RunConfig) -> list[str]:
 
 def own_settings(config: RunConfig) -> dict:
     """The `obs:` block without webhooks, commands, and what no training reads; nothing acts by itself."""
-    settings = config.settings
-    kept = {name: getattr(settings, name) for name in ("limit_gib", "margin_gib") if getattr(settings, name)}
-    if settings.mask_range:
-        kept["mask_range"] = list(settings.mask_range)
-    return {**kept, "control": {"listen": False}}
+    return {**limits(config.settings), "control": {"listen": False}}
 
 
 def _holds_something(path: object) -> bool:
     return os.path.isdir(str(path)) and bool(os.listdir(str(path)))
-
-
-def _other_hub() -> bool:
-    on = re.compile("1|true|y", re.IGNORECASE)
-    return any(on.fullmatch(os.environ.get(name, "")) for name in ("USE_MODELSCOPE_HUB", "USE_OPENMIND_HUB"))

@@ -1,6 +1,5 @@
 """Runs one training of a drill in a process of its own."""
 
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 from ..preflight.rehearsal import child
 from ..preflight.rehearsal.child import Ended
 from ..preflight.rehearsal.derive import Derived, write_config
+from ..texts import text
 
 Say = Callable[[str], None]
 #: seconds between two lines of progress
@@ -34,10 +34,7 @@ def train(
         KeyboardInterrupt, SystemExit: the training's processes are ended before.
     """
     write_config(derived, config, "made by `llamafactory-obs drill` from the config of a real run")
-    start = config
-    if " " in str(start):  # LlamaFactory splits its torchrun command at blanks
-        start = Path(shutil.copy(start, Path(env["TMPDIR"]) / config.name))
-    return child.train(start, Path(derived.given["output_dir"]), log, env, on_step, kill_when)
+    return child.train(config, Path(derived.given["output_dir"]), log, env, on_step, kill_when)
 
 
 def progress(name: str, total: int, say: Say, after: int = 0, always: tuple[int, ...] = ()) -> Callable[[dict], None]:
@@ -50,6 +47,6 @@ def progress(name: str, total: int, say: Say, after: int = 0, always: tuple[int,
         due = time.monotonic() - said >= _PROGRESS_S or step in (*always, total)
         if loss is not None and due and step > after:
             said = time.monotonic()
-            say(f"{name}: step {step}/{total}  loss {loss:.4g}")
+            say(text("drill.progress", training=name, step=step, total=total, loss=loss))
 
     return on_step

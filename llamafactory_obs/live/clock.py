@@ -1,15 +1,13 @@
 """How long a start of training has gone on, although its machine's clock may be set in the meantime."""
 
-#: the clock is taken for wrong where it disagrees with the steps' own seconds by more than this, and this share; as in
-#: `summary.sessions`, which is not imported for them: it brings along everything that can be read of a run
-CLOCK_S, CLOCK_SHARE = 60.0, 0.05
+from ..record.clock import is_wrong
 
 
 class Clock:
     """Adds up the time between rows as `summary.sessions` does for a whole record.
 
     A clock that is set back takes nothing away. Where (nearly) every step says how long it took (`time/step_s`) and the
-    clock's sum disagrees by more than `CLOCK_S` and `CLOCK_SHARE`, the steps are right: the clock was set forward.
+    clock's sum disagrees, the steps are right: the clock was set forward.
     """
 
     def __init__(self):
@@ -39,6 +37,6 @@ class Clock:
         """Seconds until the last sign of life."""
         tail = max(0.0, heard - (begun if self._last_time is None else self._last_time))
         complete = self._first_step is not None and self._rows >= 0.9 * (self._last_step - self._first_step + 1)
-        if complete and abs(self._sum - self._measured) > max(CLOCK_S, CLOCK_SHARE * self._measured):
+        if complete and is_wrong(self._sum, self._measured):
             return self._measured + tail
         return self._sum + tail

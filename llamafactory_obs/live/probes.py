@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from ..record.schema import BASE
 from .snapshot import Probe, ProbeRound
 
-#: the untuned base model's name, as in `probe.results`, which is not imported for it: it brings along a JSON validator
-BASE = "base"
 _PROMPT, _OUTPUT, _ERRORS = 500, 2000, 12
 #: checkpoints whose counts are kept
 _HISTORY = 200

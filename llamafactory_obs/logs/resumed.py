@@ -90,10 +90,14 @@ def plain_row(step: int, values: Mapping[str, object]) -> dict:
         value = values.get(name)
         if isinstance(value, (int, float)):
             row[name] = float(value)
-    scale = values.get(SCALE)
-    if LR in row and isinstance(scale, (int, float)) and scale:
-        row[LR] /= scale
+    if LR in row:
+        row[LR] = planned_rate(row[LR], values.get(SCALE))
     return row
+
+
+def planned_rate(rate: float, scale: object) -> float:
+    """The learning rate that the schedule alone would have made, without the factor of `control`."""
+    return rate / scale if isinstance(scale, (int, float)) and scale else rate
 
 
 def _rows(table: "Table", train: bytearray, places: Iterable[int]) -> list[dict]:

@@ -2,13 +2,13 @@
 
 import os
 import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..output import as_json, own_stdout
+from ..output import own_stdout, print_json, progress
 from ..plugin.names import did_you_mean
+from ..texts import text
 from .wish import GATES, Wish
 
 #: gates whose failures a person may accept
@@ -37,19 +37,19 @@ class Request:
 def add_options(parser) -> None:
     """The verb's words, for argparse."""
     add = parser.add_argument
-    add("config", metavar="RUN.yaml", help="the run config that LlamaFactory would train with")
-    add("overrides", nargs="*", metavar="key=value", help="as for `train`")
-    add("--gate", action="append", metavar="NAME", help=f"only this one, may be repeated: {', '.join(GATES)}")
-    add("--run-smoke", action="store_true", help="make the smoke run: the same config for 10 steps, in its own folder")
-    add("--smoke", metavar="DIR", help="the smoke run's output_dir (default: obs: {smoke: ...} or OUTPUT_DIR-smoke)")
-    add("--suite", metavar="FILE", help="the suite of the baseline (default: obs: {suite: ...} or the three probes)")
-    add("--baseline", metavar="FILE", help="the recorded baseline, or a table filled in by hand")
-    add("--endpoint", metavar="URL", help="of the vLLM server that stays up beside the training")
-    add("--samples", type=int, metavar="N", help="mask: at most so many rows per split (default: all)")
-    add("--confirm", action="append", metavar="GATE", help="accept what fails and may be accepted: mask")
-    add("--device", default="auto", help="smoke: where checkpoint-10 is loaded: auto, cpu, cuda (default: auto)")
-    add("--all", action="store_true", help="show every check, also those that passed")
-    add("--json", action="store_true", help="one JSON object on stdout and nothing else there")
+    add("config", metavar="RUN.yaml", help=text("help.common.config"))
+    add("overrides", nargs="*", metavar="key=value", help=text("help.common.overrides"))
+    add("--gate", action="append", metavar="NAME", help=text("help.preflight.gate", gates=", ".join(GATES)))
+    add("--run-smoke", action="store_true", help=text("help.preflight.run-smoke"))
+    add("--smoke", metavar="DIR", help=text("help.preflight.smoke"))
+    add("--suite", metavar="FILE", help=text("help.preflight.suite"))
+    add("--baseline", metavar="FILE", help=text("help.preflight.baseline"))
+    add("--endpoint", metavar="URL", help=text("help.preflight.endpoint"))
+    add("--samples", type=int, metavar="N", help=text("help.preflight.samples"))
+    add("--confirm", action="append", metavar="GATE", help=text("help.preflight.confirm"))
+    add("--device", default="auto", help=text("help.preflight.device"))
+    add("--all", action="store_true", help=text("help.preflight.all"))
+    add("--json", action="store_true", help=text("help.common.json"))
 
 
 def request(args) -> Request:
@@ -104,10 +104,10 @@ def run(request: Request) -> int:
         from .run_config import read_run_config
 
         config = read_run_config(request.config, request.overrides)
-        found = preflight(config, request.wish, lambda text: print(text, file=sys.stderr, flush=True))
+        found = preflight(config, request.wish, progress)
         keep(config, found.gates, english)
     if request.as_json:
-        print(as_json(found.as_dict(), stdout, indent=2), file=stdout)
+        print_json(found.as_dict(), stdout)
     else:
         from rich.console import Console
 

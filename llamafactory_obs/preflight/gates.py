@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .. import texts
 from ..errors import ConfigError
+from ..pipes import nobody_reads
 from .card import limit_gib, margin_gib
 from .result import ERROR, FAIL, PASS, SKIPPED, Check, as_gate
 from .run_config import RunConfig
@@ -65,6 +66,7 @@ class _Flight:
         self.peak: float | None = None
 
     def run(self) -> Preflight:
+        self._refuse()
         gates = {}
         steps = {"mask": self._mask, "smoke": self._smoke, "baseline": self._baseline}
         for name in sorted(self.wish.gates, key=list(steps).index):
@@ -75,6 +77,21 @@ class _Flight:
         self.found.gates = [gates[name] for name in GATES if name in gates]
         return self.found
 
+    def _refuse(self) -> None:
+        """What a later gate would refuse, before the first one writes a confirmation or makes a smoke run."""
+        from ..probe.backends.device import pick_device
+        from .baseline.conditions import suite_of
+        from .baseline.server import endpoint_of
+        from .rehearsal.folder import check_folder
+
+        if "baseline" in self.wish.gates:
+            suite_of(self.config, self.wish.suite)
+            endpoint_of(self.config, self.wish.endpoint)
+        if "smoke" in self.wish.gates and self.wish.device != "auto":
+            pick_device(self.wish.device, None)
+        if self.wish.run_smoke:
+            check_folder(self.config, self.wish.smoke or smoke_folder(self.config))
+
     def _guarded(self, name: str, judge: Callable[[], dict]) -> dict:
         """A fault of ours in one gate must not take the others' answers away; it is never a pass."""
         try:
@@ -82,6 +99,8 @@ class _Flight:
         except ConfigError:
             raise
         except Exception as error:
+            if nobody_reads(error):
+                raise
             said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             check = Check(
                 f"{name}_judged",

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..texts import text
+from ..texts.sentences import sentence
 from ..texts.wrap import padded, wrapped
 from .gates import Preflight
 from .result import ERROR, FAIL, PASS, SKIPPED, WARN
@@ -35,7 +36,7 @@ def show(found: Preflight, command: str, console: Console, every: bool = False) 
         console.print(Text("\n" if number > 1 else "") + line + Text(title), soft_wrap=True)
         _show_checks(gate, console, every)
         for note in found.notes.get(gate["name"], ()):
-            _line("i", "dim", note, console)
+            _line("i", "dim", sentence(note), console)
         for cure in gate["fix"].splitlines():
             _line("→", "bold", cure, console)
     console.print()

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 from ..errors import ConfigError
+from ..pipes import nobody_reads
 from .copies import Taken, discard, intact
 from .ledger import Entry, Hopeless, Later, Ledger
 
@@ -60,6 +61,8 @@ class Attempts:
         except ConfigError:
             raise
         except Exception as error:
+            if nobody_reads(error):  # no checkpoint's fault either
+                raise
             self._count_failure(ledger, entry, f"{type(error).__name__}: {_one_line(error)}")
             return
         self._laters, self.away_since, self.away_why = 0, 0.0, ""

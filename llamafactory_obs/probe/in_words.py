@@ -1,6 +1,7 @@
 """The verdict on one checkpoint as one line."""
 
 from ..texts import language, text, texts
+from ..texts.sentences import sentence
 from .judge import headline
 
 
@@ -31,3 +32,13 @@ def in_words(evidence: dict, lang: str | None = None) -> str:
 def error_in_words(error: str, lang: str | None = None) -> str:
     """A class of errors, short enough for a column; one of somebody's own scorer as it is called."""
     return texts("probe", lang or language()).get(f"error.{error}", error)
+
+
+def detail_in_words(detail: str, lang: str | None = None) -> str:
+    """What is wrong with an answer, as it stands in a result row: `wrong_arguments: month is 7, expected 8`."""
+    if (lang or language()) == "en":
+        return detail
+    error, colon, said = detail.partition(": ")
+    if not colon or f"error.{error}" not in texts("probe", "zh"):
+        return sentence(detail, "zh")
+    return text("probe.detail", "zh", error=error_in_words(error, "zh"), said=sentence(said, "zh"))

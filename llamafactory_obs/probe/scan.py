@@ -9,7 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from ..checkpoint.files import STATE, Incomplete, read_json
+from ..checkpoint.files import Incomplete
+from ..checkpoint.trainer_state import read_state
 from ..record.reader import read_rows
 from ..record.schema import EVENTS, FOLDER
 
@@ -141,10 +142,9 @@ def due_steps(newest: Path, seen: Iterable[int]) -> tuple[list[int], int]:
         for the last of the training): then it is not what decided (`save_strategy: epoch`, a checkpoint by hand).
     """
     try:
-        state = read_json(newest / STATE)
+        state = read_state(newest)
     except Incomplete:
         return [], 0
-    state = state if isinstance(state, dict) else {}
     every, step, last = (state.get(name) for name in ("save_steps", "global_step", "max_steps"))
     if any(type(number) is not int or number < 1 for number in (every, step, last)):
         return [], 0

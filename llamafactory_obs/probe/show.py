@@ -9,8 +9,9 @@ from typing import TextIO
 from rich.cells import cell_len, chop_cells
 
 from ..texts import text
+from ..texts.sentences import sentence
 from ..texts.wrap import padded
-from .in_words import error_in_words
+from .in_words import detail_in_words, error_in_words
 from .judge import headline
 from .results import BASE
 from .words import diff, likeness, shorten
@@ -47,7 +48,7 @@ class View:
     def say(self, text: str, style: str = "") -> None:
         """One line between the blocks."""
         self._clear()
-        self._write(self._styled(visible(text), style))
+        self._write(self._styled(visible(sentence(text)), style))
 
     def progress(self, name: str, probe: str, turn: int, tokens: int) -> None:
         """The line that shows that something is being generated."""
@@ -71,7 +72,7 @@ class View:
         head = f"── {title} "
         self._write(self._styled(head + "─" * (self._width - cell_len(head)), "bold"))
         for note in notes:
-            self._wrapped(f"! {note}", "  ", "warn")
+            self._wrapped(f"! {sentence(note)}", "  ", "warn")
         longest = max(cell_len(row["probe"]) for row in rows)
         for row in rows:
             self._probe(row, earlier.get(row["probe"]), longest)
@@ -85,9 +86,9 @@ class View:
             for reply in turn["replies"]:
                 self._wrapped(text("probe.tool", reply=visible(reply["text"])), "      ", "dim")
             for line in turn["other_parsers"]:
-                self._wrapped(f"! {line}", "      ", "warn")
+                self._wrapped(f"! {sentence(line)}", "      ", "warn")
         for detail in row["details"]:
-            self._wrapped(visible(detail), "    ", "bad")
+            self._wrapped(visible(detail_in_words(detail)), "    ", "bad")
         self._changes(row, earlier)
 
     def _raw(self, label: str, answer: str) -> None:

@@ -115,23 +115,21 @@ def read_rows(file: Path, tail_bytes: int | None = None) -> tuple[list[dict], in
             lines = handle.read().split(b"\n")
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return [], 0
-    rows, torn = [], 0
-    for line in lines:
-        if line.strip():
-            try:
-                row = decode(line)
-                _check(row)
-                rows.append(row)
-            except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-                torn += 1
-    return rows, torn
+    found = [read_row(line) for line in lines if line.strip()]
+    rows = [row for row in found if row is not None]
+    return rows, len(found) - len(rows)
 
 
-def _check(row: dict) -> None:
-    """What every reader relies on: `step` and `segment`, where they are there, are whole numbers."""
-    for name in ("step", "segment"):
-        if name in row and type(row[name]) is not int:
-            raise ValueError(f"{name} must be a whole number")
+def read_row(line: bytes) -> dict | None:
+    """The row of one line; None where it is torn.
+
+    What every reader relies on: `step` and `segment`, where they are there, are whole numbers.
+    """
+    try:
+        row = decode(line)
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        return None
+    return row if all(type(row[name]) is int for name in ("step", "segment") if name in row) else None
 
 
 def merge_steps(rows: list[dict]) -> list[dict]:

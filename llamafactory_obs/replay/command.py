@@ -1,12 +1,14 @@
 """`llamafactory-obs replay DIR --step N`: what the verb does with its words."""
 
+import json
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..output import as_json, own_stdout
+from ..output import own_stdout, print_json, progress
+from ..output_file import check_output, write_new
+from ..texts import text
 
 
 @dataclass(frozen=True)
@@ -41,26 +43,26 @@ class Request:
 def add_options(parser) -> None:
     """The verb's words, for argparse."""
     add = parser.add_argument
-    add("dir", metavar="DIR", help="the run's output_dir; `samples` must have been under its `callbacks:`")
-    add("--step", type=int, required=True, metavar="N", help="the optimizer step, from 1")
+    add("dir", metavar="DIR", help=text("help.replay.dir"))
+    add("--step", type=int, required=True, metavar="N", help=text("help.replay.step"))
     add(
         "--checkpoint",
         metavar="CKPT",
-        help="run it on this one: a folder, N, or `start` (default: the newest complete one before the step)",
+        help=text("help.replay.checkpoint"),
     )
-    add("--beside", type=int, default=8, metavar="K", help="so many ordinary batches (default: 8, at least 4)")
-    add("--rank", type=int, metavar="K", help="only the part of this rank (default: of all)")
-    add("--device", default="auto", help="auto, cpu, cuda, cuda:1 ... (default: auto: a GPU where there is room)")
+    add("--beside", type=int, default=8, metavar="K", help=text("help.replay.beside"))
+    add("--rank", type=int, metavar="K", help=text("help.replay.rank"))
+    add("--device", default="auto", help=text("help.common.device"))
     add(
         "--override",
         action="append",
         default=[],
         metavar="key=value",
-        help="over the run's config, for a dataset_dir or model_name_or_path that moved; may be repeated",
+        help=text("help.replay.override"),
     )
-    add("--show", action="store_true", help="show the text of all samples, not only of those that carry it")
-    add("--out", metavar="FILE", help="write the JSON object to a new file as well")
-    add("--json", action="store_true", help="one JSON object on stdout and nothing else there")
+    add("--show", action="store_true", help=text("help.replay.show"))
+    add("--out", metavar="FILE", help=text("help.replay.out"))
+    add("--json", action="store_true", help=text("help.common.json"))
 
 
 def request(args) -> Request:
@@ -73,11 +75,7 @@ def request(args) -> Request:
         raise ConfigError(f"--step must be at least 1 (the first optimizer step), got {args.step}")
     if not 4 <= args.beside <= 64:
         raise ConfigError(f"--beside must be between 4 and 64, got {args.beside}")
-    out = Path(args.out).expanduser() if args.out else None
-    if out is not None and out.exists():
-        raise ConfigError(f"--out {out} exists and is not overwritten")
-    if out is not None and not out.parent.is_dir():
-        raise ConfigError(f"--out {out}: no such folder {out.parent}")
+    out = check_output(Path(args.out).expanduser(), option="--out") if args.out else None
     return Request(
         output_dir=Path(args.dir).expanduser(),
         step=args.step,
@@ -111,16 +109,12 @@ def run(request: Request) -> int:
             device=request.device,
             overrides=request.overrides,
             show_all=request.show,
-            say=lambda line: print(line, file=sys.stderr, flush=True),
+            say=progress,
         )
     if request.out is not None:
-        try:
-            with request.out.open("x", encoding="utf-8") as file:
-                file.write(as_json(report.as_dict(), file, indent=2) + "\n")
-        except OSError as error:
-            raise ConfigError(f"--out {request.out}: {error.strerror}") from None
+        write_new(request.out, json.dumps(report.as_dict(), ensure_ascii=False, indent=2) + "\n")
     if request.as_json:
-        print(as_json(report.as_dict(), stdout, indent=2), file=stdout)
+        print_json(report.as_dict(), stdout)
     else:
         from rich.console import Console
 

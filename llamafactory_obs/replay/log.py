@@ -1,19 +1,15 @@
 """The audit log that the callback `samples` writes: which samples each micro-batch of each step and rank held."""
 
-import contextlib
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..record.samples import sample_files
-from ..record.schema import FOLDER, decode
+from ..record.samples import sample_files, sample_rows, sampled_steps
+from ..record.schema import FOLDER
 
 #: so many steps nearest to the wanted one are read: ordinary batches are looked for among them
 NEAR = 256
 
-_STEP = re.compile(rb'\{"step":\s*(\d+)[,}]')
 _SWITCH_ON = "the run must have `samples` under `callbacks:`, then every later step is logged"
 
 
@@ -86,26 +82,19 @@ def read_log(output_dir: Path, step: int, rank: int | None = None) -> SampleLog:
             known = ", ".join(map(str, sorted(files)))
             raise ConfigError(f"--rank {rank}: no such log in {output_dir / FOLDER} (there are those of ranks {known})")
         files = {rank: files[rank]}
-    steps = {number for file in files.values() for number in _numbers(file)}
+    steps = {number for file in files.values() for number in sampled_steps(file)}
     nearest = set(sorted(steps, key=lambda one: (abs(one - step), one))[: NEAR + 1])
     log = SampleLog(ranks=tuple(files), first=min(steps, default=0), last=max(steps, default=0), count=len(steps))
     found: dict[tuple[int, int], dict[int, list[list[Logged]]]] = {}
     broken = set()
     for one, file in files.items():
-        for line in _lines(file):
-            match = _STEP.match(line)
-            if match and int(match[1]) not in nearest:
-                continue
-            try:
-                row = decode(line)
-                place = row["step"], row.get("segment", 0)
-                if place[0] in nearest:
-                    found.setdefault(place, {})[one] = [
-                        [_sample(sample) for sample in batch] for batch in row["micro_batches"]
-                    ]
-                    broken |= {place} if row.get("incomplete") else set()
-            except (KeyError, TypeError, ValueError):
+        for row in sample_rows(file, nearest):
+            if row is None or (batches := _batches(row)) is None:
                 log.damaged += 1
+                continue
+            place = row["step"], row.get("segment", 0)
+            found.setdefault(place, {})[one] = batches
+            broken |= {place} if row.get("incomplete") else set()
     for place in sorted(found):
         log.near[place[0]] = LoggedStep(*place, dict(sorted(found[place].items())), place in broken)
     if step not in log.near:
@@ -121,26 +110,6 @@ def _files(output_dir: Path) -> dict[int, Path]:
     return files
 
 
-def _numbers(file: Path) -> Iterator[int]:
-    """The step of each line, without reading the line where it begins with it, as ours do."""
-    for line in _lines(file):
-        match = _STEP.match(line)
-        if match:
-            yield int(match[1])
-            continue
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            yield int(decode(line)["step"])
-
-
-def _lines(file: Path) -> Iterator[bytes]:
-    """The lines that hold anything; the file is never held as a whole."""
-    try:
-        with file.open("rb") as lines:
-            yield from (line for line in lines if line.strip())
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
-
-
 def _missing(step: int, steps: set[int], log: SampleLog, output_dir: Path) -> str:
     where = f"step {step} is not in the log of {output_dir}"
     if not steps:
@@ -151,6 +120,14 @@ def _missing(step: int, steps: set[int], log: SampleLog, output_dir: Path) -> st
         f"{where}{damaged}: it holds {log.count} steps from {log.first} to {log.last}; nearest: "
         f"{', '.join(map(str, nearest))}"
     )
+
+
+def _batches(row: dict) -> list[list[Logged]] | None:
+    """The samples of a row by micro-batch; None where one of them lacks what ours have."""
+    try:
+        return [[_sample(sample) for sample in batch] for batch in row["micro_batches"]]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
 
 
 def _sample(found: dict) -> Logged:

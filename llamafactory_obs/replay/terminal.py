@@ -8,14 +8,14 @@ from rich.text import Text
 from .. import texts
 from ..preflight.mask.terminal import shortened
 from ..preflight.mask.worst import Piece
-from ..texts.wrap import cells, padded, wrapped
+from ..texts.sentences import sentence
+from ..texts.wrap import cells, labelled, padded, right
 from .ordinary import Judged
 from .rebuilt import EXACT, names_of
 from .report import DATA, NOT_DATA, UNCLEAR, Report
 from .show import Shown, Stretch
 from .verdict import number
 
-_COLUMNS = 80
 _COLOUR = {DATA: "bold red", NOT_DATA: "bold green", UNCLEAR: "bold yellow"}
 _ORDER = ("loss", "recorded_loss", "grad_norm", "recorded_grad_norm", "tokens", "supervised_ratio", "longest")
 #: samples listed; the others are counted
@@ -24,7 +24,7 @@ _LISTED = 12
 
 def show(report: Report, console: Console) -> None:
     """Print all of it."""
-    for line in _wrapped("", report.title):
+    for line in labelled("", report.title):
         console.print(Text(line, style=_COLOUR[report.verdict]))
     blank = " " * cells(texts.text("replay.label.batch"))
     if report.weights is not None:
@@ -51,7 +51,7 @@ def show(report: Report, console: Console) -> None:
         if lines:
             console.print(Text(f"\n{title}", style="bold"))
         for line in lines:
-            _say(console, "  - ", line)
+            _say(console, "  - ", sentence(line))
     console.print()
     _say(console, texts.text("replay.label.advice"), report.advice)
     for one in report.texts:
@@ -64,7 +64,7 @@ def _numbers(report: Report, console: Console) -> None:
     if report.figures.altered_ratio == 0 and all(one.altered_ratio == 0 for one in report.ordinary):
         rows = [row for row in rows if row[0] != "altered_ratio"]
     count = len(report.ordinary)
-    head = _right(texts.text("replay.column.batch"), 10)
+    head = right(texts.text("replay.column.batch"), 10)
     ordinary = padded(texts.text("replay.column.ordinary", count=count), 32)
     console.print(Text(f"\n{'':24}{head}   {ordinary}{'z':>8}", style="bold"))
     for name, judged in rows:
@@ -91,8 +91,8 @@ def _samples(report: Report, console: Console) -> None:
     head = ""
     if carriers is not None:
         order.sort(key=lambda i: (not carriers.parts[i].carries, -(carriers.parts[i].loss or 0.0)))
-        head = f"{_right(texts.text('replay.column.loss'), 8)}{_right(texts.text('replay.column.rank'), 8)}{'z':>7}"
-    head += _right(texts.text("replay.column.tokens"), 8) + _right(texts.text("replay.column.share"), 6)
+        head = f"{right(texts.text('replay.column.loss'), 8)}{right(texts.text('replay.column.rank'), 8)}{'z':>7}"
+    head += right(texts.text("replay.column.tokens"), 8) + right(texts.text("replay.column.share"), 6)
     head += texts.text("replay.column.without") if alone else ""
     head += f"  {texts.text('replay.column.sample')}"
     console.print(Text(f"\n{head}", style="bold"))
@@ -148,13 +148,5 @@ def _short(text: str) -> str:
 
 
 def _say(console: Console, label: str, text: str) -> None:
-    for line in _wrapped(label, text):
+    for line in labelled(label, text):
         console.print(Text(line))
-
-
-def _wrapped(label: str, text: str) -> list[str]:
-    return wrapped(text, _COLUMNS, label, " " * cells(label))
-
-
-def _right(said: str, width: int) -> str:
-    return " " * (width - cells(said)) + said

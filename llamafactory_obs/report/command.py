@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..output import as_json, own_stdout
+from ..output import own_stdout, print_json
+from ..output_file import check_apart
+from ..texts import text
 
 
 @dataclass(frozen=True)
@@ -37,16 +39,16 @@ class Request:
 def add_options(parser) -> None:
     """The verb's words, for argparse."""
     add = parser.add_argument
-    add("path", nargs="?", metavar="DIR", help="a run's output_dir, or a log")
-    add("--lang", choices=("en", "zh"), help="language of the sheet (default: LLAMAFACTORY_OBS_LANG, else the locale)")
-    add("--price", type=float, metavar="PER_HOUR", help="of the whole machine (default: the run's `obs: {price: ...}`)")
-    add("--currency", default="", metavar="WORD", help="of --price, such as CNY")
-    add("--note", metavar="TEXT", help="add words to the record; safe while the run is going")
-    add("--html", metavar="FILE", help="write the sheet as one self-contained page")
-    add("--markdown", metavar="FILE", help="write the sheet as Markdown (-: to stdout)")
-    add("--bundle", metavar="FILE", help="pack config, data card, identity, record, evaluation and failed samples")
-    add("--verify", metavar="FILE", help="check a bundle; with DIR also whether its weights are those of the run")
-    add("--json", action="store_true", help="one JSON object on stdout and nothing else there")
+    add("path", nargs="?", metavar="DIR", help=text("help.report.path"))
+    add("--lang", choices=("en", "zh"), help=text("help.report.lang"))
+    add("--price", type=float, metavar="PER_HOUR", help=text("help.report.price"))
+    add("--currency", default="", metavar="WORD", help=text("help.common.currency"))
+    add("--note", metavar="TEXT", help=text("help.report.note"))
+    add("--html", metavar="FILE", help=text("help.report.html"))
+    add("--markdown", metavar="FILE", help=text("help.report.markdown"))
+    add("--bundle", metavar="FILE", help=text("help.report.bundle"))
+    add("--verify", metavar="FILE", help=text("help.report.verify"))
+    add("--json", action="store_true", help=text("help.common.json"))
 
 
 def request(args) -> Request:
@@ -99,35 +101,38 @@ def _report(request: Request) -> int:
 
     spoken = language()
     with own_stdout() as stdout:
+        page, file, bundle = _places(request)
         loaded = load(request.path)
         written = {"note": _note(request, loaded)} if request.note is not None else {}
         summary = summarize(loaded)
         price = None if request.price is None else Price(request.price, request.currency, "--price")
         summary = summary if price is None else priced(summary, price)
-        diagnosis = judge(loaded.curves)
-        if request.html is not None:
+        only_json = request.as_json and page is None and file is None
+        with speaking("en" if only_json else spoken):
+            diagnosis = judge(loaded.curves)
+        if page is not None:
             from ..charts import write_page
             from .page import render
 
-            write_page(render(summary, diagnosis, loaded.curves), request.html)
+            write_page(render(summary, diagnosis, loaded.curves), page)
             written["html"] = str(request.html)
         if request.markdown is not None:
             from .markdown import markdown
             from .write import write_markdown
 
             sheet = markdown(summary, diagnosis, loaded.curves)
-            if request.markdown != "-":
-                write_markdown(sheet, Path(request.markdown).expanduser())
+            if file is not None:
+                write_markdown(sheet, file)
                 written["markdown"] = request.markdown
-        if request.bundle is not None:
+        if bundle is not None:
             from .bundle import pack
 
-            written |= {"bundle": pack(loaded, price, request.bundle)}
+            written |= {"bundle": pack(loaded, price, bundle)}
     if request.as_json:
         with speaking("en"):
-            english = diagnosis if spoken == "en" else judge(loaded.curves)
+            english = diagnosis if only_json or spoken == "en" else judge(loaded.curves)
             answer = {"summary": as_dict(summary), "diagnosis": diagnosis_as_dict(english), **written}
-        print(as_json(answer, stdout, 2), file=stdout)
+        print_json(answer, stdout)
     elif request.markdown == "-":
         print(sheet, end="", file=stdout)
     elif not written.keys() - {"note"}:
@@ -144,6 +149,23 @@ def _report(request: Request) -> int:
     return 0
 
 
+def _places(request: Request) -> tuple[Path | None, Path | None, Path | None]:
+    """Where page, Markdown and bundle may go; whatever is refused is refused here, before a note is added."""
+    from ..charts import check_page
+    from .bundle import check_bundle
+    from .notes import check_note
+    from .write import check_markdown
+
+    page = check_page(request.html) if request.html is not None else None
+    to_file = request.markdown not in (None, "-")
+    file = check_markdown(Path(request.markdown).expanduser()) if to_file else None
+    bundle = check_bundle(request.bundle) if request.bundle is not None else None
+    check_apart(page, file, bundle)
+    if request.note is not None:
+        check_note(request.path, request.note)
+    return page, file, bundle
+
+
 def _note(request: Request, loaded) -> dict:
     from .notes import add_note
     from .values import t
@@ -158,5 +180,8 @@ def _verify(request: Request) -> int:
 
     with own_stdout() as stdout:
         found = verify(request.verify, request.path)
-    print(as_json(found, stdout, 2) if request.as_json else told(found), file=stdout)
+    if request.as_json:
+        print_json(found, stdout)
+    else:
+        print(told(found), file=stdout)
     return 0 if found["whole"] else 1

@@ -6,6 +6,7 @@ from ..charts.text import visible
 from ..diagnosis.result import Diagnosis
 from ..logs.curves import Curves
 from ..summary import RunSummary
+from ..texts.sentences import sentence
 from .curves import curves_of
 from .sheet import sheet
 from .tables import MOST, tables
@@ -40,7 +41,7 @@ def markdown(summary: RunSummary, diagnosis: Diagnosis, curves: Curves, utc: boo
             lines += ["", t("more", count=len(table.rows) - MOST)]
         lines.append("")
     if summary.remarks:
-        lines += [f"## {t('table.remarks')}", "", *(f"- {_plain(one)}" for one in summary.remarks), ""]
+        lines += [f"## {t('table.remarks')}", "", *(f"- {_plain(sentence(one))}" for one in summary.remarks), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -20,6 +20,21 @@ from ..record.writer import cut_torn_tail, write_whole
 LONGEST = 10_000
 
 
+def check_note(path: str | os.PathLike, words: str) -> Path:
+    """The file that a note would be added to.
+
+    Raises:
+        ConfigError: there is no record, no words, or too many words.
+    """
+    if not words.strip():
+        raise ConfigError("--note: say something")
+    if len(words.strip()) > LONGEST:
+        raise ConfigError(
+            f"--note: at most {LONGEST} characters, got {len(words.strip())}; keep a longer text in a file"
+        )
+    return find_folder(path) / NOTES
+
+
 def add_note(path: str | os.PathLike, words: str, step: int) -> tuple[Path, int]:
     """Append a note. Returns the file and how many notes it holds now.
 
@@ -29,15 +44,10 @@ def add_note(path: str | os.PathLike, words: str, step: int) -> tuple[Path, int]
         step: the last step that the record has.
 
     Raises:
-        ConfigError: there is no record, no words, too many words, or the file cannot be written.
+        ConfigError: as `check_note`, or the file cannot be written.
     """
-    words = words.strip()
-    if not words:
-        raise ConfigError("--note: say something")
-    if len(words) > LONGEST:
-        raise ConfigError(f"--note: at most {LONGEST} characters, got {len(words)}; keep a longer text in a file")
-    file = find_folder(path) / NOTES
-    row = {"step": step, "time": time.time(), "text": redact_text(words)}
+    file = check_note(path, words)
+    row = {"step": step, "time": time.time(), "text": redact_text(words.strip())}
     try:
         handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:

@@ -13,7 +13,8 @@ from ..diagnosis.page.verdict import findings_section
 from ..diagnosis.result import Diagnosis
 from ..logs.curves import Curves
 from ..summary import RunSummary
-from ..texts import language, text
+from ..texts import text
+from ..texts.sentences import sentence
 from .outcome import headline, verdict
 from .sheet import Group, sheet
 from .tables import Table, tables
@@ -42,11 +43,11 @@ def render(summary: RunSummary, diagnosis: Diagnosis, curves: Curves, utc: bool 
     ]
     sections.append(("events", t("table.events"), events_section(curves)))
     if summary.remarks:
-        items = "".join(f"<li>{prose(one)}</li>" for one in summary.remarks)
+        items = "".join(f"<li>{prose(sentence(one))}</li>" for one in summary.remarks)
         sections.append(("remarks", t("table.remarks"), f'<ul class="plain">{items}</ul>'))
     name = summary.brief.run_name or Path(summary.output_dir).resolve().name
     there = [section for section in sections if section[2]]
-    return page(t("title", name=name), there, _head(summary, diagnosis, name), language())
+    return page(t("title", name=name), there, _head(summary, diagnosis, name))
 
 
 def _head(summary: RunSummary, diagnosis: Diagnosis, name: str) -> str:

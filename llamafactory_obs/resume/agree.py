@@ -76,7 +76,7 @@ def _data(record: dict, data_args: object) -> list[Point]:
     for row in rows:
         name, old = row["name"], trained[row["name"]]
         then = (files or {}).get(name) or {}
-        if old.get("entry_sha256") != row.get("entry_sha256"):
+        if row.get("entry_sha256") and old.get("entry_sha256") != row["entry_sha256"]:
             points.append(Point("agree.entry", GRAVE, {"what": "data", "name": name}))
         if not then.get("sha256") or not hashes[name].get("sha256"):
             points.append(_unknown("data", name))

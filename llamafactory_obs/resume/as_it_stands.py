@@ -9,6 +9,7 @@ from ..preflight.ahead.effective import Effective
 from ..preflight.ahead.output_dir import no_folder
 from ..preflight.ahead.start import LOG, Start
 from .fate import Fate
+from .folder import inside
 from .point import GRAVE, INFO, WARN, Point
 
 
@@ -70,7 +71,7 @@ def _fate(one: Examined, fate: Fate, values: dict) -> list[Point]:
 
 def _around(output: Path, start: Start, values: dict) -> list[Point]:
     """What happens to log and folder."""
-    if output.resolve() not in (start.checkpoint.resolve(), start.checkpoint.resolve().parent):
+    if not inside(start.checkpoint, output):
         return [Point("stands.outside", WARN, values)]
     points = []
     if start.deletes_log:

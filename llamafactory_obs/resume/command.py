@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..output import as_json, own_stdout
+from ..output import own_stdout, print_json
+from ..texts import text
 
 
 @dataclass(frozen=True)
@@ -33,22 +34,22 @@ class Request:
 def add_options(parser) -> None:
     """The verb's words, for argparse."""
     add = parser.add_argument
-    add("config", metavar="RUN.yaml", help="the run config that LlamaFactory trains with")
-    add("overrides", nargs="*", metavar="key=value", help="as for `train`")
+    add("config", metavar="RUN.yaml", help=text("help.resume.config"))
+    add("overrides", nargs="*", metavar="key=value", help=text("help.common.overrides"))
     add(
         "--from",
         dest="start_from",
         metavar="CHECKPOINT",
-        help="this one (a path, checkpoint-N or N) in place of the newest good one",
+        help=text("help.resume.from"),
     )
-    add("--exec", dest="execute", action="store_true", help="start the training, where it really continues")
+    add("--exec", dest="execute", action="store_true", help=text("help.resume.exec"))
     add(
         "--accept",
         action="store_true",
-        help="with --exec: start it although something is lost, ignored or changed, e.g. as a warm start",
+        help=text("help.resume.accept"),
     )
-    add("--json", action="store_true", help="one JSON object on stdout and nothing else there")
-    parser.epilog = "Exit codes: 0 continues exactly as asked, 1 something is lost, ignored or not known, 2 wrong call."
+    add("--json", action="store_true", help=text("help.common.json"))
+    parser.epilog = text("help.resume.epilog")
 
 
 def request(args) -> Request:
@@ -87,7 +88,7 @@ def run(request: Request) -> int:
         from .report import as_dict
         from .show import show
     if request.as_json:
-        print(as_json(as_dict(plan), stdout, indent=2), file=stdout)
+        print_json(as_dict(plan), stdout)
     else:
         show(plan, stdout)
     if not request.execute:

@@ -12,6 +12,7 @@ from ..checkpoint.files import STATE, Incomplete, read_json
 from ..checkpoint.part import BROKEN, MISSING, STALE, Part
 from ..checkpoint.resume_state import layout_of
 from ..checkpoint.torch_file import load_rng, load_safely
+from ..checkpoint.trainer_state import wrong_kind
 from ..probe.complete import prove
 
 #: in the order in which they are said
@@ -58,6 +59,9 @@ def fate_of(one: Examined) -> Fate:
             fate.wrong += bad
         elif of:
             fate.restored.append(name)
+    if instead := [part for part in one.parts if part.name == "adapter"]:  # the adapter begins anew
+        fate.wrong += instead
+        fate.restored = [name for name in fate.restored if name != "weights"]
     state = next((part for part in one.parts if part.name == "trainer_state"), None)
     if state is not None and state.state == BROKEN:
         fate.wrong.append(state)
@@ -78,7 +82,7 @@ def _end(one: Examined, read_state: bool) -> Part | None:
     for part in one.parts:
         if part.name == "weights" and part.state in (MISSING, BROKEN) and not _loads(folder):
             return part
-        if part.name == "trainer_state" and part.state in (MISSING, BROKEN) and not _is_json(folder / STATE):
+        if part.name == "trainer_state" and part.state in (MISSING, BROKEN) and not _is_taken(folder / STATE):
             return part
         if part.name in ("optimizer", "scheduler", "scaler", "rng") and part.state == BROKEN:
             if part.name in ("optimizer", "scheduler") and not read_state:
@@ -93,10 +97,9 @@ def _loads(folder: Path) -> bool:
     return prove(folder, None, at_rest=True).complete or layout_of(folder) != "plain"
 
 
-def _is_json(file: Path) -> bool:
+def _is_taken(file: Path) -> bool:
     try:
-        read_json(file)
-        return True
+        return not wrong_kind(read_json(file))
     except Incomplete:
         return False
 

@@ -38,12 +38,16 @@ def around(run: Effective, plan) -> list[Point]:
     if choice.newer:
         newest = choice.newer[0]
         points.append(Point("state.newer", WARN, {"checkpoint": best.name, "newer": newest.name}))
-    outside = best.path.resolve().parent != plan.output.resolve()
-    if outside:
+    if not inside(best.path, plan.output):
         points.append(Point("state.outside", WARN, {"checkpoint": str(best.path), "output": str(plan.output)}))
     else:
         points += _rotation(run, plan)
     return points
+
+
+def inside(checkpoint: Path, output: Path) -> bool:
+    """Does it lie in the output folder, or is it that? A link in there to another disk does."""
+    return output.resolve() in (checkpoint.absolute().parent.resolve(), checkpoint.resolve())
 
 
 def _itself(plan) -> list[Point]:
@@ -72,7 +76,8 @@ def _rotation(run: Effective, plan) -> list[Point]:
     limit = run.get("save_total_limit")
     limit = limit if isinstance(limit, int) and limit > 0 else None
     newer = [one.name for one in plan.choice.newer]
-    left = [one.name for one in plan.choice.passed if (one.step or 0) > (plan.best.step or 0)] + newer
+    passed = [one for one in plan.choice.passed if one.path.is_dir()]  # LlamaFactory takes no file for a checkpoint
+    left = [one.name for one in passed if (one.step or 0) > (plan.best.step or 0)] + newer
     points = []
     if left:
         values = _named(left, plan.output) | {"limit": limit}

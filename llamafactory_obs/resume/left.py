@@ -70,12 +70,11 @@ def left_of(folder: Path, state: dict, total: int | None, batch: tuple[int, int]
 
     Args:
         folder: the run's output folder.
-        state: the checkpoint's `trainer_state.json`.
+        state: of `read_state`.
         total: steps that the resumed run will have in all.
         batch: sequences of a step before and now: epochs are passes over the rows.
     """
     step, epoch = state["global_step"], state.get("epoch")
-    epoch = epoch if isinstance(epoch, (int, float)) else None
     steps = max(total - step, 0) if total is not None else None
     epochs = steps * epoch / step * batch[1] / batch[0] if steps is not None and epoch and step else None
     last, seconds = _made(folder)

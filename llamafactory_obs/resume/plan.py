@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..checkpoint.examine import Examined
-from ..checkpoint.files import STATE, Incomplete, read_json
+from ..checkpoint.files import Incomplete
+from ..checkpoint.trainer_state import read_state
 from ..preflight.ahead.adapter_settings import adapter_of
 from ..preflight.ahead.effective import Effective
 from ..preflight.ahead.output_dir import no_folder
@@ -180,10 +181,10 @@ def _judge(plan: Plan, run: Effective, arguments: Arguments) -> None:
     folder = best.path.parent
     record = recorded(folder)
     try:
-        state = read_json(best.path / STATE)
-        step = int(state["global_step"])
-    except (Incomplete, LookupError, TypeError, ValueError):
+        state = read_state(best.path)
+    except Incomplete:
         return
+    step = state["global_step"]
     environment, open_ = _environment(record.get("world") or {})
     with _set(environment):
         changes = find_changes(run, read_before(run, best.path, state), base_rates(best.path))

@@ -1,6 +1,7 @@
 """The probe matrix of the newest suite."""
 
 from ..logs.curves import Curves
+from ..record.probes import is_whole
 from ..record.schema import BASE
 from .model import ProbeMatrix
 from .parts import Why
@@ -31,16 +32,6 @@ def probes_of(curves: Curves) -> tuple[ProbeMatrix | None, dict[str, Why]]:
             best = (share, column)
     name = next((str(row.get("suite_name")) for row in reversed(rows) if row.get("suite_name")), "")
     return ProbeMatrix(name, columns, list(names), passed, errors, totals, best[1] if best else None), {}
-
-
-def is_whole(row: dict) -> bool:
-    """Has it what a cell needs?"""
-    return (
-        type(row.get("step")) is int
-        and isinstance(row.get("checkpoint"), str)
-        and isinstance(row.get("probe"), str)
-        and isinstance(row.get("passed"), bool)
-    )
 
 
 def _passed(row: dict | None) -> bool | None:

@@ -7,12 +7,11 @@ from statistics import median
 
 from ..control.folder import control_folder
 from ..control.presence import look
+from ..record.clock import is_wrong
 from .identity_facts import has_callback, mappings, number, options, pick
 from .loaded import Loaded, Stretch
 from .parts import Ended, Session
 
-#: the clock is taken for wrong where it disagrees with the steps' own seconds by more than this, and this share
-CLOCK_S, CLOCK_SHARE = 60.0, 0.05
 #: without a lock that says it: a run that wrote within so many seconds, or so many of its own steps, goes on
 FRESH_S, FRESH_STEPS = 120.0, 20
 _LATEST = 1e11  # Unix seconds
@@ -115,7 +114,7 @@ def _train_s(
         remarks.append(f"start {segment}: the clock was set back {len(back)} times, {-sum(back):.0f} s in all")
     measured, by_clock = sum(stretch.step_s), sum(steady[: stretch.timed_rows])
     steps = (stretch.last_step or 0) - (stretch.first_step or 0) + 1
-    if len(stretch.step_s) >= 0.9 * steps and abs(by_clock - measured) > max(CLOCK_S, CLOCK_SHARE * measured):
+    if len(stretch.step_s) >= 0.9 * steps and is_wrong(by_clock, measured):
         remarks.append(
             f"start {segment}: by the clock the steps took {by_clock:.0f} s, by their own measurement {measured:.0f} s "
             "(clock set, or machine asleep): the measurement counts"

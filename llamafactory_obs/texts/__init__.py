@@ -46,6 +46,13 @@ def remembering() -> Iterator[Callable[[str], str]]:
         _TWINS.reset(before)
 
 
+def remember(said: str, english: str) -> None:
+    """A text that was made otherwise, and what it says in English: for `remembering`."""
+    twins = _TWINS.get()
+    if twins is not None and not said.isascii() and said != english:
+        twins[said] = english
+
+
 def _in_english(said: str, twins: dict[str, str]) -> str:
     if said.isascii() or not twins:
         return said

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from ..detect.endings import ended_by
 from . import language, text, texts
+from .sentences import sentence
 
 
 class _Lenient(string.Formatter):
@@ -33,7 +34,10 @@ def title(name: str, lang: str | None = None) -> str:
     if f"{name}.title" in known:
         return known[f"{name}.title"]
     ends = [end for end in ended_by(name) if f"{end}.title" in known]
-    return text("finding.over", "zh", title=known[f"{ends[0]}.title"]) if ends else name.replace("_", " ")
+    if ends:
+        return text("finding.over", "zh", title=known[f"{ends[0]}.title"])
+    shown = name.replace("_", " ")
+    return sentence(name, "zh") if sentence(name, "zh") != name else sentence(shown, "zh")
 
 
 def cause_title(name: str) -> str:
@@ -48,13 +52,13 @@ def told(
 
     Args:
         name, step, evidence, until: as in the record; with `until` it is told as over, where there are words for that.
-        english: its text there; said where there is no other, as for a callback of somebody else.
+        english: its text there; said where there is no other, as for a callback of somebody else, see `sentence`.
     """
     if (lang or language()) == "en":
         return english
     known = texts("findings", "zh")
     if name in ("causes", "verdict"):
-        return _diagnosed(name, evidence) or english
+        return _diagnosed(name, evidence) or sentence(english, "zh")
     if until is not None and f"{name}_over.what" in known:
         name = f"{name}_over"
     values = {"step": evidence.get("seen_at", step)}
@@ -63,7 +67,7 @@ def told(
     if what is None:
         ended = ended_by(name)
         if not ended or f"{ended[0]}.title" not in known:
-            return english
+            return sentence(english, "zh")
         since = "finding.over_since" if "since" in values else "finding.over_at"
         return text(
             since, "zh", title=known[f"{ended[0]}.title"], **{key: values.get(key) for key in ("step", "since")}

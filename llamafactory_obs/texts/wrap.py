@@ -7,6 +7,9 @@ import unicodedata
 _NOT_FIRST = frozenset("\uff0c\u3002\uff1b\uff1a\uff01\uff1f\u3001\uff09\u300b\u300d\u300f\u3011\u201d\u2026%,.;:!?)]}")
 _NOT_LAST = frozenset("\uff08\u300a\u300c\u300e\u3010\u201c([{")
 
+#: cells of a line, where nobody asks the terminal
+COLUMNS = 80
+
 _SPACES = dict.fromkeys(map(ord, "\t\n\r\v\f"), " ")
 
 
@@ -34,6 +37,11 @@ def wrapped(text: str, width: int, first: str = "", then: str = "") -> list[str]
     return [*lines, line.rstrip()]
 
 
+def labelled(label: str, text: str) -> list[str]:
+    """The text behind its label in lines of `COLUMNS` cells; a line that goes on is indented as far."""
+    return wrapped(text, COLUMNS, label, " " * cells(label))
+
+
 def cells(text: str) -> int:
     """How many cells of a terminal a text takes."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
@@ -42,6 +50,11 @@ def cells(text: str) -> int:
 def padded(text: str, width: int) -> str:
     """The text with spaces up to `width` cells."""
     return text + " " * max(width - cells(text), 0)
+
+
+def right(text: str, width: int) -> str:
+    """The text behind spaces up to `width` cells."""
+    return " " * (width - cells(text)) + text
 
 
 def _pieces(text: str) -> list[str]:

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..output import as_json, own_stdout
+from ..output import own_stdout, print_json
+from ..output_file import check_output, write_new
+from ..texts import text
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,12 @@ class Request:
 def add_options(parser) -> None:
     """The verb's words, for argparse."""
     add = parser.add_argument
-    add(
-        "path", metavar="DIR_OR_FILE", help="the run's output_dir, or a log (trainer_state.json, trainer_log.jsonl ...)"
-    )
-    add("--around", type=int, metavar="STEP", help="look closely at this step (default: the whole run)")
-    add("--metric", action="append", default=[], metavar="NAME", help="show this column; may be repeated")
-    add("--width", type=int, metavar="N", help="columns to use (default: those of the terminal, at most 120)")
-    add("--svg", metavar="FILE", help="write a picture to a new file as well")
-    add("--json", action="store_true", help="one JSON object on stdout and nothing else there")
+    add("path", metavar="DIR_OR_FILE", help=text("help.timeline.path"))
+    add("--around", type=int, metavar="STEP", help=text("help.timeline.around"))
+    add("--metric", action="append", default=[], metavar="NAME", help=text("help.timeline.metric"))
+    add("--width", type=int, metavar="N", help=text("help.timeline.width"))
+    add("--svg", metavar="FILE", help=text("help.timeline.svg"))
+    add("--json", action="store_true", help=text("help.common.json"))
 
 
 def request(args) -> Request:
@@ -51,11 +51,7 @@ def request(args) -> Request:
         raise ConfigError(f"--width must be between 60 and 400, got {args.width}")
     if args.around is not None and args.around < 0:
         raise ConfigError(f"--around must be a step from 0 on, got {args.around}")
-    svg = Path(args.svg).expanduser() if args.svg else None
-    if svg is not None and svg.exists():
-        raise ConfigError(f"--svg {svg} exists and is not overwritten")
-    if svg is not None and not svg.parent.is_dir():
-        raise ConfigError(f"--svg {svg}: no such folder {svg.parent}")
+    svg = check_output(Path(args.svg).expanduser(), option="--svg") if args.svg else None
     return Request(
         path=Path(args.path).expanduser(),
         around=args.around,
@@ -84,14 +80,9 @@ def run(request: Request) -> int:
         if request.svg is not None:
             from .picture import PIECES, svg
 
-            picture = svg(make(curves, pieces=PIECES if request.around is None else 80, **about))
-            try:
-                with request.svg.open("x", encoding="utf-8") as file:
-                    file.write(picture)
-            except OSError as error:
-                raise ConfigError(f"--svg {request.svg}: {error.strerror}") from None
+            write_new(request.svg, svg(make(curves, pieces=PIECES if request.around is None else 80, **about)))
     if request.as_json:
-        print(as_json(timeline.as_dict(), stdout, indent=2), file=stdout)
+        print_json(timeline.as_dict(), stdout)
     else:
         from rich.console import Console
 

@@ -8,6 +8,7 @@ from ..continuity.said import BROKEN
 from ..continuity.words import in_words
 from ..detect import Finding
 from ..logs.curves import Curves
+from ..texts import text
 
 #: the order of the rows of marks
 KINDS = ("error", "warn", "finding", "start", "lr", "checkpoint", "eval", "other")
@@ -21,16 +22,6 @@ MARKS = {
     "checkpoint": "C",
     "eval": "E",
     "other": ".",
-}
-WORDS = {
-    "error": "errors",
-    "warn": "warnings",
-    "finding": "diagnosis",
-    "start": "starts",
-    "lr": "rate changes",
-    "checkpoint": "checkpoints",
-    "eval": "evaluations",
-    "other": "other events",
 }
 #: events of our record that are told by the log itself, or by everything else
 _LEFT_OUT = ("memory_peak",)
@@ -62,7 +53,7 @@ def happenings(curves: Curves, findings: Iterable[Finding] = ()) -> list[Happeni
     starts = any(kind == "start" for kind, _ in known)
     for broken in curves.breaks if not starts else ():
         step = curves.steps[broken.row]
-        found.append(Happening(step, "start", "log", broken.kind, f"another start of training begins at step {step}"))
+        found.append(Happening(step, "start", "log", broken.kind, text("timeline.another_start", step=step)))
     if not any(kind == "eval" for kind, _ in known):
         steps, losses = curves.points("eval/loss")
         found += [
@@ -113,7 +104,7 @@ def _of_record(event: dict) -> Happening:
         kind = "finding"
     elif kind not in ("checkpoint", "eval"):
         kind = "other"
-    title, text = str(event.get("title") or event.get("kind")), str(event.get("text") or "")
+    title, words = str(event.get("title") or event.get("kind")), str(event.get("text") or "")
     return Happening(
-        event.get("step", 0), kind, str(event.get("name")), title, text, evidence=event.get("evidence") or {}
+        event.get("step", 0), kind, str(event.get("name")), title, words, evidence=event.get("evidence") or {}
     )

@@ -1,9 +1,11 @@
 """A timeline as a self-contained SVG: one lane for each metric, events as lines through all of them."""
 
 import math
-from xml.sax.saxutils import escape
 
+from ..charts.axis import Axis as Values
+from ..charts.text import escape
 from ..texts import text
+from ..texts.wrap import cells
 from .happened import KINDS, Happening
 from .lanes import Axis, Lane
 from .terminal import said
@@ -63,7 +65,8 @@ def _grid(timeline: Timeline, bottom: int) -> list[str]:
     """Steps along the bottom, with lines through the lanes."""
     axis = timeline.axis
     parts = []
-    for step in _ticks(axis.first, axis.last):
+    ticks = [int(tick) for tick in Values(axis.first, axis.last).ticks(8) if tick == int(tick)]
+    for step in ticks or [axis.first]:
         x = _x(axis, step)
         parts.append(f'<line x1="{x:.1f}" y1="{_TOP - 6}" x2="{x:.1f}" y2="{bottom}" stroke="{_GRID}"/>')
         parts.append(_text(x, bottom + 14, f"{step:,}", anchor="middle", colour="#666666"))
@@ -72,7 +75,7 @@ def _grid(timeline: Timeline, bottom: int) -> list[str]:
         parts.append(
             f'<line x1="{x:.1f}" y1="{_TOP - 10}" x2="{x:.1f}" y2="{bottom}" stroke="#000000" stroke-dasharray="3 3"/>'
         )
-        parts.append(_text(x, _TOP - 14, f"step {timeline.around}", anchor="middle", weight="600"))
+        parts.append(_text(x, _TOP - 14, text("timeline.around", step=timeline.around), anchor="middle", weight="600"))
     return parts
 
 
@@ -102,7 +105,7 @@ def _lane(lane: Lane, axis: Axis, top: int) -> list[str]:
         _text(_LEFT - 8, top + _LANE, _number(lane.low), anchor="end", colour="#666666"),
     ]
     if lane.log:
-        parts.append(_text(16, top + _LANE / 2 + 20, "logarithmic", colour="#666666"))
+        parts.append(_text(16, top + _LANE / 2 + 20, text("timeline.logarithmic"), colour="#666666"))
     for stretch in _stretches(lane):
         drawn = [((axis.start(place) + axis.start(place + 1) - 1) / 2, piece) for place, piece in stretch]
         ups = [(_x(axis, step), _y(lane, piece.high, top)) for step, piece in drawn]
@@ -166,19 +169,20 @@ def _points(points: list[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
 
-def _ticks(first: int, last: int) -> list[int]:
-    """About eight round steps."""
-    rough = max((last - first) / 8, 1)
-    size = 10 ** math.floor(math.log10(rough))
-    step = int(next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough))
-    return list(range(-(-first // step) * step, last + 1, step)) or [first]
-
-
 def _number(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
 
 
 def _text(x: float, y: float, words: str, *, anchor="start", colour=_TEXT, weight="400", size=12, most=0) -> str:
-    shown = words if not most or len(words) <= most else words[: most - 1] + "…"
+    shown = _cut(words, most) if most else words
     style = f'text-anchor="{anchor}" fill="{colour}" font-weight="{weight}" font-size="{size}"'
     return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(shown)}</text>'
+
+
+def _cut(words: str, most: int) -> str:
+    """At most so many cells: a Chinese character is as wide as two others."""
+    if cells(words) <= most:
+        return words
+    while cells(words) > most - 1:
+        words = words[:-1]
+    return words + "…"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..output import as_json, own_stdout
+from ..texts import text
 
 
 @dataclass(frozen=True)
@@ -31,15 +32,12 @@ class Request:
 def add_options(parser) -> None:
     """The verb's words, for argparse."""
     add = parser.add_argument
-    add("path", metavar="DIR", help="the run's output_dir; it need not be there yet")
-    add("--interval", type=float, default=2.0, metavar="S", help="seconds between two looks (default: 2)")
-    add("--once", action="store_true", help="look once, print and leave")
-    add("--price", type=float, metavar="P", help="of the machine in an hour (default: obs: {price: ...} of the run)")
-    add("--json", action="store_true", help="one JSON object per look and line on stdout, and nothing else there")
-    parser.epilog = (
-        "Exit codes: 0 the run ended well, or you left while it went on; 1 it crashed, was killed or interrupted, or "
-        "should be ended (advice: kill); 2 wrong call."
-    )
+    add("path", metavar="DIR", help=text("help.watch.path"))
+    add("--interval", type=float, default=2.0, metavar="S", help=text("help.watch.interval"))
+    add("--once", action="store_true", help=text("help.watch.once"))
+    add("--price", type=float, metavar="P", help=text("help.common.price"))
+    add("--json", action="store_true", help=text("help.watch.json"))
+    parser.epilog = text("help.watch.epilog")
 
 
 def request(args) -> Request:

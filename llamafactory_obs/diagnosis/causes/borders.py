@@ -21,7 +21,7 @@ def accumulation_boundary(place: Place) -> Case:
     if accumulation == 1:
         case.against(STRONG, "gradient_accumulation_steps is 1: each step is one batch.")
     elif accumulation is None:
-        case.lacks("gradient_accumulation_steps (`run.json`, which any of our callbacks writes)")
+        case.lacks(text("causes.borders.no_accumulation"))
     smaller = False
     for name in ("data/samples", "data/cells"):
         past, value = place.past(name), place.at(name)

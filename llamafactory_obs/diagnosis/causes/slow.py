@@ -1,5 +1,6 @@
 """Where the time went when training became slower, or when it always goes to something else than training."""
 
+import math
 from dataclasses import dataclass
 
 from ... import texts
@@ -21,6 +22,11 @@ _PARTS = {
     "time/h2d_s": "data_wait",
 }
 _STEP = "time/step_s"
+COMPUTING = ("time/forward_s", "time/backward_s", "time/optimizer_s")
+#: additional time of this share of a usual step is a slowdown (`ThroughputDropDetector`)
+_SLOWER = 0.5
+#: so many rows are enough for what is usual; so many for what is slow (a slow block has six)
+_LEAST, _LEAST_SLOW = 8, 6
 
 
 @dataclass(frozen=True)
@@ -40,26 +46,31 @@ def slowdown(place: Place) -> list[Case]:
     whole = _spent(place, _STEP)
     if whole is None:
         return _without_parts(place)
+    beside = _beside_computing(place, whole)
     cases: dict[str, Case] = {}
     for name, cause in _PARTS.items():
         part = _spent(place, name)
         if part is None:
             continue
         case = cases.setdefault(cause, Case(cause, texts.text(f"causes.cure.{name}")))
-        _weigh(case, texts.text(f"causes.part.{name}"), part, whole)
+        words = texts.text(f"causes.part.{name}")
+        if beside is None or name in COMPUTING:
+            _weigh(case, words, part, whole, texts.text("causes.slow.additional"))
+        else:
+            _weigh(case, words, part, beside, texts.text("causes.slow.beside"))
     storage(place, cases)
     _compute(place, cases)
     return list(cases.values())
 
 
-def _weigh(case: Case, words: str, part: Spent, whole: Spent) -> None:
-    """What part of the additional time it made up; where the run was never faster, of the whole step."""
+def _weigh(case: Case, words: str, part: Spent, whole: Spent, more: str) -> None:
+    """What part of the additional time (`more` in words) it made up; in a run that never was faster, of each step."""
     grown = whole.before is not None and whole.more > 0.2 * whole.before
     share = part.more / whole.more if grown else part.now / whole.now
     if case.name == "compute" and not grown:
         return  # that is what the time is for
     was = texts.text("causes.slow.was", before=short(part.before)) if grown and part.before is not None else ""
-    kind = texts.text("causes.slow.additional") if grown else texts.text("causes.slow.each_step")
+    kind = more if grown else texts.text("causes.slow.each_step")
     words = words[0].upper() + words[1:]
     text = texts.text("causes.slow.part", words=words, now=short(part.now), was=was, share=share, kind=kind)
     decisive, strong, fair = (0.5, 0.35, 0.2) if grown else (0.4, 0.2, 0.1)
@@ -106,7 +117,10 @@ def _compute(place: Place, cases: dict[str, Case]) -> None:
         busy.supports(STRONG, texts.text("causes.slow.others_on_card", now=found.now, before=found.before or 0))
     host, own = _spent(place, "system/host_cpu_percent"), _spent(place, "system/cpu_percent")
     known = host is not None and own is not None and host.before is not None and own.before is not None
-    if known and host.now >= 90 and host.now > host.before + 20 and own.now < 1.1 * own.before:
+    if (share := without_cpu(place)) is not None:
+        words = {"now": own.now, "before": own.before, "host": host.now, "share": share}
+        busy.supports(STRONG, texts.text("causes.slow.no_cpu", **words))
+    elif known and host.now >= 90 and host.now > host.before + 20 and own.now < 1.1 * own.before:
         text = texts.text("causes.slow.node_busy", now=host.now, before=host.before)
         busy.supports(STRONG, text)
     cases["other_process"] = busy
@@ -122,6 +136,51 @@ def _compute(place: Place, cases: dict[str, Case]) -> None:
         compute.against(STRONG, texts.text("causes.slow.known"))
     elif compute is not None:
         compute.next = texts.text("causes.slow.next_compute")
+
+
+def without_cpu(place: Place) -> float | None:
+    """The share of the additional time of computing in which others had the CPUs; None where it is not that.
+
+    Computing took 1.5 times as long and more, and no CPU of the node was free (90 % and more were busy). Half of that
+    additional time and more was no work: CPU seconds of the training's processes, on as many CPUs as they had before.
+
+    Where a card computes, the CPU has less to do as well when the card is slower: there the node must have become
+    fuller too, by 20 points.
+    """
+    whole, own, host = (_spent(place, name) for name in (_STEP, "system/cpu_percent", "system/host_cpu_percent"))
+    if any(one is None or not one.before for one in (whole, own, host)) or host.now < 90:
+        return None
+    if place.curves.has("system/gpu_util") and host.now < host.before + 20:
+        return None
+    computing = _computing(place)
+    if computing.more <= 0 or computing.more < _SLOWER * computing.before:
+        return None
+    worked = (whole.now * own.now - whole.before * own.before) / max(own.before, 100.0)
+    still = 1.0 - max(worked, 0.0) / computing.more
+    return still if still >= 0.5 else None
+
+
+def waits_longer(place: Place) -> bool:
+    """Where others had the CPUs: does the additional time beside computing make a slowdown by itself?
+
+    That time stretches as computing does (callbacks take a CPU too): what is more than this counts.
+    """
+    whole, computing = _spent(place, _STEP), _computing(place)
+    waited, before = whole.now - computing.now, whole.before - computing.before
+    return waited - before * computing.now / computing.before >= _SLOWER * whole.before
+
+
+def _computing(place: Place) -> Spent:
+    """Seconds a step of computing."""
+    parts = [part for name in COMPUTING if (part := _spent(place, name)) is not None]
+    return Spent(sum(part.now for part in parts), sum(part.before or 0.0 for part in parts))
+
+
+def _beside_computing(place: Place, whole: Spent) -> Spent | None:
+    """A step without the additional time of computing, where others had the CPUs and what is left is slow as well."""
+    if without_cpu(place) is None or not waits_longer(place):
+        return None
+    return Spent(whole.now - _computing(place).more, whole.before)
 
 
 def _without_parts(place: Place) -> list[Case]:
@@ -148,9 +207,20 @@ def _without_parts(place: Place) -> list[Case]:
 
 
 def _spent(place: Place, name: str) -> Spent | None:
-    """Medians over the slow rows (without the first, which holds the start) and over the rows before."""
-    now = place.values(name, [row for row in place.during if row > 0])
+    """Medians over the slow rows (without the first, which holds the start) and over the usual rows before."""
+    now = place.values(name, _nearer(place, place.during, slow=True))
     if not now:
         return None
-    before = place.values(name, [row for row in place.before if row > 0])
-    return Spent(middle(now), middle(before) if len(before) >= 8 else None)
+    before = place.values(name, _nearer(place, place.before, slow=False))
+    return Spent(middle(now), middle(before) if len(before) >= _LEAST else None)
+
+
+def _nearer(place: Place, rows: range, slow: bool) -> list[int]:
+    """Those whose time is nearer to the slow one than to the usual one, or the others; all, where that is too few."""
+    rows = [row for row in rows if row > 0]
+    usual, now = (place.finding.evidence.get(name) for name in ("usual", "seconds_per_step"))
+    if not usual or not now:
+        return rows
+    border = math.sqrt(usual * now)
+    found = [row for row in rows if (seconds := place.at(_STEP, row)) is not None and (seconds >= border) == slow]
+    return found if len(found) >= (_LEAST_SLOW if slow else _LEAST) else rows

@@ -5,6 +5,7 @@ import os
 from ...charts import page, prose, write_page
 from ...logs.curves import Curves
 from ...texts import text
+from ..headline import verdict_in_words
 from ..result import Diagnosis
 from .events import events_section
 from .identity import identity_section, run_name
@@ -42,7 +43,7 @@ def render(curves: Curves, diagnosis: Diagnosis) -> str:
     missing = _missing(curves, drawing)
     if missing:
         sections.append(("absent", "", f'<p class="absent">{text("diagnose.page.not_in_log", missing=missing)}</p>'))
-    return page(f"{run_name(curves)}: {diagnosis.verdict}", sections, header(curves, diagnosis))
+    return page(f"{run_name(curves)}: {verdict_in_words(diagnosis.verdict)}", sections, header(curves, diagnosis))
 
 
 def write(curves: Curves, diagnosis: Diagnosis, path: str | os.PathLike) -> None:

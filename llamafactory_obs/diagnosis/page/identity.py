@@ -3,6 +3,7 @@
 from ...charts import escape, number
 from ...logs.curves import Curves
 from ...record.schema import FOLDER
+from ...texts import text
 
 _MAIN_PACKAGES = ("llamafactory", "transformers", "peft", "trl", "torch", "accelerate", "deepspeed", "vllm")
 _SETTINGS = (
@@ -53,24 +54,38 @@ def _of_run(run: dict) -> list[tuple[str, str]]:
     sets = [str(_part_of(entry).get("name", "")) for entry in _list(_part(run, "data").get("datasets"))]
     gpus = [str(_part_of(gpu).get("name") or gpu) for gpu in _list(hardware.get("gpus"))]
     total, trainable = parameters.get("total"), parameters.get("trainable")
-    share = f", {trainable / total:.2%}" if _is_number(total) and _is_number(trainable) and total else ""
+    share = trainable / total if _is_number(total) and _is_number(trainable) and total else None
     sha = str(code.get("sha") or "")
-    return [
+    found = [
         ("model", _join(model.get("name_or_path"), _labelled("revision", model.get("revision")), model.get("class"))),
-        ("parameters", _join(_count(total), f"{_count(trainable)} trainable{share}" if _is_number(trainable) else "")),
+        ("parameters", _join(_count(total), _trainable(trainable, share))),
         ("data", _join(", ".join(sets), _labelled("rows", rows.get("rows")), _labelled("tokens", rows.get("tokens")))),
-        ("code", _join(sha[:12], code.get("branch"), "with changes not committed" if code.get("dirty") else "")),
+        ("code", _join(sha[:12], code.get("branch"), text("page.run.dirty") if code.get("dirty") else "")),
         ("packages", ", ".join(f"{name} {packages[name]}" for name in _MAIN_PACKAGES if packages.get(name))),
         ("processes", _join(world.get("world_size"), world.get("engine"), world.get("launcher"))),
-        ("global batch", _text(world.get("global_batch"))),
+        ("global_batch", _text(world.get("global_batch"))),
         ("precision", _text(_part(run, "precision").get("compute"))),
         ("seed", _text(seeds.get("seed"))),
         (
             "hardware",
-            _join(", ".join(gpus) or "no GPU", hardware.get("cpu"), _gib(hardware.get("ram_gib"))) if run else "",
+            _join(", ".join(gpus) or text("page.run.no_gpu"), hardware.get("cpu"), _gib(hardware.get("ram_gib")))
+            if run
+            else "",
         ),
         ("deterministic", _text(_part(run, "determinism").get("deterministic"))),
     ]
+    return [(text(f"page.run.{name}"), value) for name, value in found]
+
+
+def _trainable(trainable: object, share: float | None) -> str:
+    if not _is_number(trainable):
+        return ""
+    count = _count(trainable)
+    return (
+        text("page.run.trainable", count=count)
+        if share is None
+        else text("page.run.trainable_share", count=count, share=share)
+    )
 
 
 def _of_settings(curves: Curves) -> list[tuple[str, str]]:
@@ -81,16 +96,16 @@ def _of_settings(curves: Curves) -> list[tuple[str, str]]:
 
 def _changes(run: dict) -> str:
     """What a later start of training changed."""
-    out = []
+    out, nothing = [], text("page.run.nothing")
     for segment in map(_part_of, _list(run.get("segments"))):
         lines = "".join(
-            f"<li><code>{escape(change.get('key'))}</code>: {escape(_text(change.get('a')) or 'nothing', 200)} → "
-            f"{escape(_text(change.get('b')) or 'nothing', 200)}</li>"
+            f"<li><code>{escape(change.get('key'))}</code>: {escape(_text(change.get('a')) or nothing, 200)} → "
+            f"{escape(_text(change.get('b')) or nothing, 200)}</li>"
             for change in map(_part_of, _list(segment.get("changed")))
             if not str(change.get("key", "")).startswith("config.resolved.")
         )
         if lines:
-            start = escape(f"Changed at start {segment.get('segment')}, from step {segment.get('from_step')}")
+            start = escape(text("page.run.changed", start=segment.get("segment"), step=segment.get("from_step")))
             out.append(f'<details open><summary>{start}</summary><ul class="plain">{lines}</ul></details>')
     return "".join(out)
 
@@ -124,13 +139,13 @@ def _count(value: object) -> str:
 
 
 def _gib(value: object) -> str:
-    return f"{number(value)} GiB RAM" if _is_number(value) else ""
+    return text("page.run.ram", gib=number(value)) if _is_number(value) else ""
 
 
 def _labelled(name: str, value: object) -> str:
-    text = f"{value:,}" if isinstance(value, int) else _text(value)
-    return f"{name} {text}" if text else ""
+    shown = f"{value:,}" if isinstance(value, int) else _text(value)
+    return text(f"page.run.{name}", value=shown) if shown else ""
 
 
 def _join(*values: object) -> str:
-    return " · ".join(text for text in map(_text, values) if text)
+    return " · ".join(shown for shown in map(_text, values) if shown)

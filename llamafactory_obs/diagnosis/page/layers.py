@@ -11,12 +11,10 @@ from ...charts import Span, cell_width, heat_map
 from ...errors import ConfigError
 from ...record.reader import find_folder
 from ...record.schema import LAYERS, decode
+from ...texts import text
 from .shared import Drawing
 
-_MEASURES = {
-    "grad_norm": "Gradient norm by layer, before clipping",
-    "update_ratio": "Update ratio by layer",
-}
+_MEASURES = ("grad_norm", "update_ratio")
 
 
 @dataclass
@@ -61,13 +59,14 @@ def layer_charts(drawing: Drawing) -> list[str]:
     file = _file(drawing)
     names, maps = _read(file, drawing.span) if file else ([], {})
     charts = []
-    for measure, title in _MEASURES.items():
+    for measure in _MEASURES:
         steps, values = maps[measure].measured() if measure in maps else ([], None)
         if steps:
+            title = text(f"page.title.layers_{measure}")
             name = f"layers-{measure.replace('_', '-')}"
             charts.append(heat_map(name, title, steps, names, values, drawing.span, marks=drawing.marks()))
     if not charts:
-        drawing.missing.append("norms by layer (callback `layer_norms`)")
+        drawing.missing.append(text("page.missing.layers"))
     return charts
 
 

@@ -2,12 +2,14 @@
 
 from ...charts import Cell, check_matrix
 from ...logs.curves import Curves
-from ...probe.results import BASE
+from ...record.probes import is_whole
+from ...record.schema import BASE
+from ...texts import language, text
 
 
 def probe_section(curves: Curves) -> str:
     """The matrix as HTML, of the newest suite; "" where there is no result."""
-    rows = [row for row in curves.probes if _whole(row)]
+    rows = [row for row in curves.probes if is_whole(row)]
     if not rows:
         return ""
     suite = rows[-1].get("suite")
@@ -21,18 +23,10 @@ def probe_section(curves: Curves) -> str:
     cells = [[_cell(columns[key].get(probe)) for key in ordered] for probe in prompts]
     heads = [name if name == BASE else name.removeprefix("checkpoint-") for _, name in ordered]
     others = len(rows) - len(mine)
-    note = f'<p class="absent">Results of another suite are left out: {others}.</p>' if others else ""
-    title = f"Suite {mine[-1].get('suite_name') or ''}: press a cell for the raw output".replace("  ", " ")
+    note = f'<p class="absent">{text("page.suites_left_out", others=others)}</p>' if others else ""
+    name = mine[-1].get("suite_name")
+    title = text("page.suite", name=name) if name else text("page.suite_unnamed")
     return check_matrix("probe-matrix", title, list(prompts.items()), heads, cells) + note
-
-
-def _whole(row: dict) -> bool:
-    return (
-        type(row.get("step")) is int
-        and isinstance(row.get("checkpoint"), str)
-        and isinstance(row.get("probe"), str)
-        and isinstance(row.get("passed"), bool)
-    )
 
 
 def _cell(row: dict | None) -> Cell:
@@ -43,17 +37,21 @@ def _cell(row: dict | None) -> Cell:
     more: list[tuple[str, str]] = []
     for number, turn in enumerate(turns, 1):
         if number > 1:
-            more.append((f"answer {number}", str(turn.get("raw", ""))))
+            more.append((text("page.answer", number=number), str(turn.get("raw", ""))))
         replies = [reply for reply in _list(turn.get("replies")) if isinstance(reply, dict)]
-        more += [("the tool's reply", str(reply.get("text", ""))) for reply in replies]
+        more += [(text("page.reply"), str(reply.get("text", ""))) for reply in replies]
     output = str(turns[0].get("raw", "")) if turns else str(row.get("output", ""))
-    return Cell(row["passed"], _headline(errors), _texts(row.get("details")), output, more)
+    headline, details = _in_words(errors, _texts(row.get("details")))
+    return Cell(row["passed"], headline, details, output, more)
 
 
-def _headline(errors: list[str]) -> str:
-    from ...probe.judge import headline  # brings the judge and jsonschema
+def _in_words(errors: list[str], details: list[str]) -> tuple[str, list[str]]:
+    """The class of the error for the cell, and what is wrong."""
+    from ...probe.in_words import detail_in_words, error_in_words  # brings the judge and jsonschema
+    from ...probe.judge import headline
 
-    return headline(errors)
+    error = headline(errors)
+    return error if language() == "en" else error_in_words(error), list(map(detail_in_words, details))
 
 
 def _list(value: object) -> list:

@@ -6,6 +6,8 @@ import numpy as np
 
 from ...charts import BUCKETS, Mark, Series, Span, ema, part_bounds
 from ...logs.curves import Curves
+from ...texts import text
+from ...texts.findings import title
 from ..result import Diagnosis
 
 
@@ -76,9 +78,9 @@ def with_mean(series: Series) -> tuple[list[Series], list[str]]:
     """A line with more points than are drawn, pale under its mean, and the remark that says so; else the line."""
     if len(series.steps) <= 2 * BUCKETS:
         return [series], []
-    mean, span = mean_of(series, "EMA")
+    mean, span = mean_of(series, text("page.ema"))
     raw = Series(series.name, series.steps, series.values, series.colour, "raw", series.parts)
-    return [raw, mean], [f"thick: EMA over {span} rows"]
+    return [raw, mean], [text("page.ema_rows", span=span)]
 
 
 def drawing_of(curves: Curves, diagnosis: Diagnosis) -> Drawing | None:
@@ -93,11 +95,12 @@ def drawing_of(curves: Curves, diagnosis: Diagnosis) -> Drawing | None:
 
 
 def _breaks(curves: Curves, span: Span) -> list[Mark]:
-    return [
-        Mark(curves.steps[brk.row], None, brk.kind, f"{brk.kind} at step {curves.steps[brk.row]}", "resume")
-        for brk in curves.breaks
-        if 0 <= brk.row < len(curves)
-    ]
+    marks = []
+    for brk in curves.breaks:
+        if 0 <= brk.row < len(curves):
+            step, what = curves.steps[brk.row], text(f"page.break.{brk.kind}")
+            marks.append(Mark(step, None, what, text("page.mark", what=what, step=step), "resume"))
+    return marks
 
 
 def _findings(diagnosis: Diagnosis, span: Span) -> list[Mark]:
@@ -106,6 +109,6 @@ def _findings(diagnosis: Diagnosis, span: Span) -> list[Mark]:
     for number, finding in enumerate(diagnosis.findings, 1):
         step = min(max(finding.step, span.low), span.high)
         until = None if finding.until is None else min(max(finding.until, step), span.high)
-        title = f"finding {number}: {finding.name} at step {finding.step}"
-        marks.append(Mark(step, until, str(number), title, finding.level, f"finding-{number}"))
+        said = text("page.finding", number=number, name=title(finding.name), step=finding.step)
+        marks.append(Mark(step, until, str(number), said, finding.level, f"finding-{number}"))
     return marks

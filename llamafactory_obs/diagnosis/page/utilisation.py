@@ -4,6 +4,7 @@ import numpy as np
 
 from ...charts import Limit, Series, line_chart, stacked_area
 from ...logs.curves import Column
+from ...texts import text
 from ..wanted import memory_limit
 from .shared import Drawing, with_mean
 
@@ -23,23 +24,26 @@ _PARTS = (
 _MEMORY = (
     ("system/allocated_gib", "allocated", 0, "line"),
     ("system/reserved_gib", "reserved", 2, "line"),
-    ("system/peak_allocated_gib", "peak allocated", 0, "dashed"),
-    ("system/peak_reserved_gib", "peak reserved", 2, "dashed"),
-    ("system/device_used_gib", "whole card", 1, "line"),
+    ("system/peak_allocated_gib", "peak_allocated", 0, "dashed"),
+    ("system/peak_reserved_gib", "peak_reserved", 2, "dashed"),
+    ("system/device_used_gib", "device", 1, "line"),
 )
 
 
 def memory_charts(drawing: Drawing) -> list[str]:
     """VRAM with its limit; without a GPU the memory of the process."""
-    series = [drawing.series(name, label, colour=colour, style=style) for name, label, colour, style in _MEMORY]
+    series = [
+        drawing.series(name, text(f"page.line.{line}"), colour=colour, style=style)
+        for name, line, colour, style in _MEMORY
+    ]
     series = [one for one in series if one is not None]
     if series:
-        limits = [Limit("limit", memory_limit(drawing.curves.run))] if drawing.curves.source == "obs" else []
-        title = "GPU memory"
+        limits = [Limit(text("page.limit"), memory_limit(drawing.curves.run))] if drawing.curves.source == "obs" else []
+        title = text("page.title.gpu_memory")
     else:
-        drawing.missing.append("GPU memory (callback `vram`, on a GPU)")
-        series = [drawing.series("system/rss_gib", "resident memory")]
-        series, limits, title = [one for one in series if one is not None], [], "Memory of the process, no GPU"
+        drawing.missing.append(text("page.missing.memory"))
+        series = [drawing.series("system/rss_gib", text("page.line.rss"))]
+        series, limits, title = [one for one in series if one is not None], [], text("page.title.rss")
     if not series:
         return []
     return [
@@ -56,29 +60,25 @@ def time_charts(drawing: Drawing) -> list[str]:
 
 
 def _speed(drawing: Drawing) -> str:
-    speed = drawing.series("system/tokens_per_sec", "real tokens", colour=2)
+    speed = drawing.series("system/tokens_per_sec", text("page.line.tokens"), colour=2)
     if speed is not None:
         series, notes = with_mean(speed)
-        marks = drawing.marks()
-        return line_chart(
-            "tokens", "Tokens per second", series, drawing.span, zero=True, marks=marks, notes=notes, height=180
-        )
-    drawing.missing.append("tokens/s (callback `throughput`)")
-    pace = drawing.series("time/per_step_s", "pauses included", colour=2)
+        title, marks = text("page.title.tokens"), drawing.marks()
+        return line_chart("tokens", title, series, drawing.span, zero=True, marks=marks, notes=notes, height=180)
+    drawing.missing.append(text("page.missing.tokens"))
+    pace = drawing.series("time/per_step_s", text("page.line.pace"), colour=2)
     if pace is None:
         return ""
     series, notes = with_mean(pace)
-    marks = drawing.marks()
-    return line_chart(
-        "pace", "Time per step", series, drawing.span, unit="s", zero=True, marks=marks, notes=notes, height=180
-    )
+    title, marks = text("page.title.pace"), drawing.marks()
+    return line_chart("pace", title, series, drawing.span, unit="s", zero=True, marks=marks, notes=notes, height=180)
 
 
 def _parts(drawing: Drawing) -> str:
     curves = drawing.curves
     names = [name for name in _PARTS if curves.has(f"time/{name}_s")]
     if not curves.has("time/step_s") or len(names) < 2:
-        drawing.missing.append("parts of the step time (callback `throughput`)")
+        drawing.missing.append(text("page.missing.parts"))
         return ""
     steps = np.frombuffer(curves.steps, dtype=np.int64)
     arrays = {name: _filled(curves.columns.get(f"time/{name}_s"), len(steps)) for name in _PARTS}
@@ -86,10 +86,10 @@ def _parts(drawing: Drawing) -> str:
     good = np.isfinite(whole) & (whole > 0) & np.all([np.isfinite(array) for array in arrays.values()], axis=0)
     keep = np.flatnonzero(good)[np.diff(steps[good], prepend=-1) > 0]
     if not len(keep) or not any(array[keep].any() for array in arrays.values()):
-        drawing.missing.append("parts of the step time (no finite row)")
+        drawing.missing.append(text("page.missing.parts_finite"))
         return ""
-    arrays = {name: np.maximum(array[keep], 0.0) for name, array in arrays.items()}
-    title, marks = "Time of a step, by part", drawing.marks()
+    arrays = {text(f"page.part.{name}"): np.maximum(array[keep], 0.0) for name, array in arrays.items()}
+    title, marks = text("page.title.parts"), drawing.marks()
     return stacked_area("step-time", title, steps[keep], arrays, whole[keep], drawing.span, unit="s", marks=marks)
 
 
@@ -103,13 +103,13 @@ def _filled(column: Column | None, rows: int) -> np.ndarray:
 
 def _gpu(drawing: Drawing) -> str:
     series: list[Series | None] = [
-        drawing.series("system/gpu_util", "any kernel runs", colour=0),
-        drawing.series("system/sm_activity", "SMs busy", colour=1),
-        drawing.series("system/gpu_memory_util", "memory in use", colour=7, style="dashed"),
+        drawing.series("system/gpu_util", text("page.line.gpu"), colour=0),
+        drawing.series("system/sm_activity", text("page.line.sm"), colour=1),
+        drawing.series("system/gpu_memory_util", text("page.line.gpu_memory"), colour=7, style="dashed"),
     ]
     series = [one for one in series if one is not None]
     if not series:
-        drawing.missing.append("use of the GPU (callback `system`, on a GPU)")
+        drawing.missing.append(text("page.missing.gpu"))
         return ""
-    marks = drawing.marks()
-    return line_chart("gpu", "Use of the GPU, share of time", series, drawing.span, zero=True, marks=marks, height=160)
+    title, marks = text("page.title.gpu"), drawing.marks()
+    return line_chart("gpu", title, series, drawing.span, zero=True, marks=marks, height=160)

@@ -6,6 +6,7 @@ from ...detect import Finding
 from ...logs.curves import Curves
 from ...texts import text
 from ...texts.findings import cause_title, title, told
+from ...texts.sentences import sentence
 from ..headline import verdict_in_words
 from ..result import Cause, Diagnosis
 from .identity import run_name
@@ -52,7 +53,9 @@ def findings_section(curves: Curves, diagnosis: Diagnosis) -> str:
         more = text("diagnose.page.more", count=len(cards) - _SHOWN)
         cards[_SHOWN:] = [f"<details><summary>{escape(more)}</summary>{folded}</details>"]
     unseen = _list(text("diagnose.page.unseen"), diagnosis.unseen)
-    notes = _list(text("diagnose.page.notes"), list(dict.fromkeys([*diagnosis.notes, *curves.notes])))
+    notes = _list(
+        text("diagnose.page.notes"), [sentence(one) for one in dict.fromkeys([*diagnosis.notes, *curves.notes])]
+    )
     resumes = _list(text("diagnose.page.resumes"), [in_words(one) for one in diagnosis.resumes])
     return "".join(cards) + resumes + unseen + notes
 
@@ -148,6 +151,6 @@ def _value(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_value(part)}" for name, part in value.items())
     if isinstance(value, (list, tuple)):
-        more = f" … ({len(value)} in all)" if len(value) > 12 else ""
+        more = text("page.in_all", count=len(value)) if len(value) > 12 else ""
         return ", ".join(_value(part) for part in value[:12]) + more
     return str(value)

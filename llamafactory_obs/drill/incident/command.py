@@ -1,12 +1,12 @@
 """`llamafactory-obs drill oom|spike|labels|throughput|nan|lora_off|all RUN.yaml`: what they do with their words."""
 
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ConfigError
-from ...output import as_json, own_stdout
+from ...output import own_stdout, print_json, progress
+from ...texts import text
 
 #: by default, and at least: what is usual is known from 32 steps on after a warm-up, that steps are slower after 24
 STEPS, LEAST_AT, LEAST_AFTER = 120, 41, 32
@@ -42,13 +42,13 @@ class Request:
 def add_options(parser) -> None:
     """The words of all of them, for argparse."""
     add = parser.add_argument
-    add("config", metavar="RUN.yaml", help="the run config that LlamaFactory would train with")
-    add("overrides", nargs="*", metavar="key=value", help="as for `train`")
-    add("--steps", type=int, default=STEPS, metavar="N", help=f"steps of each training (default: {STEPS})")
-    add("--at", type=int, metavar="N", help="the step of the incident (default: after two thirds of the steps)")
-    add("--out", metavar="DIR", help="a new folder for the drill (default: <output_dir>-drill/incident-<time>)")
-    add("--keep", action="store_true", help="keep the trainings' folders whole; without it their records and logs stay")
-    add("--json", action="store_true", help="one JSON object on stdout and nothing else there")
+    add("config", metavar="RUN.yaml", help=text("help.common.config"))
+    add("overrides", nargs="*", metavar="key=value", help=text("help.common.overrides"))
+    add("--steps", type=int, default=STEPS, metavar="N", help=text("help.drill.incident.steps", steps=STEPS))
+    add("--at", type=int, metavar="N", help=text("help.drill.incident.at"))
+    add("--out", metavar="DIR", help=text("help.drill.incident.out"))
+    add("--keep", action="store_true", help=text("help.drill.incident.keep"))
+    add("--json", action="store_true", help=text("help.common.json"))
 
 
 def request(args) -> Request:
@@ -96,10 +96,10 @@ def run(request: Request) -> int:
             at=request.at,
             out=request.out,
             keep=request.keep,
-            say=lambda line: print(line, file=sys.stderr, flush=True),
+            say=progress,
         )
     if request.as_json:
-        print(as_json(outcome.as_dict(lambda one: say(one[0], "en", **one[1])), stdout, indent=2), file=stdout)
+        print_json(outcome.as_dict(lambda one: say(one[0], "en", **one[1])), stdout)
     else:
         from .terminal import show
 

@@ -1,6 +1,7 @@
 """The incident report: Markdown for people, in their language, and the same as JSON, in English."""
 
 from ...texts.findings import title, told
+from ...texts.sentences import sentence
 from .. import markdown
 from ..markdown import REPORT, changes, table
 from .incidents import HEALTHY, INCIDENTS, Check
@@ -22,7 +23,7 @@ def _report(outcome: Outcome) -> list[str]:
     lines = [f"# {head}", "", result(outcome), "", f"- {say('report.config', config=outcome.config)}"]
     lines.append("- " + say("report.made", steps=outcome.steps, at=outcome.at, ranks=outcome.ranks))
     lines.append("- " + say("report.blind"))
-    lines += [f"- {say(name, **values)}" for name, values in outcome.notes]
+    lines += [f"- {sentence(say(name, **values))}" for name, values in outcome.notes]
     columns = ("incident", "verdict", "cause", "begins", "alert", "score")
     made = [outcome.healthy, *outcome.incidents]
     lines += ["", *table([say(f"column.{name}") for name in columns], [row(one) for one in made])]

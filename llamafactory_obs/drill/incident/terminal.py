@@ -2,6 +2,7 @@
 
 from typing import TextIO
 
+from ...texts.sentences import sentence
 from ...texts.wrap import cells, padded, wrapped
 from .incidents import INCIDENTS
 from .outcome import NOT_MADE, Outcome
@@ -29,7 +30,7 @@ def show(outcome: Outcome, out: TextIO) -> None:
         lines += ["", *_one(outcome)]
     lines.append("")
     for name, values in outcome.notes:
-        lines += _labelled(say("screen.note"), say(name, **values))
+        lines += _labelled(say("screen.note"), sentence(say(name, **values)))
     if outcome.report:
         lines += _labelled(say("screen.report"), str(outcome.report))
     print("\n".join(lines), file=out)

@@ -6,6 +6,7 @@ from ...checkpoint.part import DOUBTFUL, GOOD, Expected
 from ...checkpoint.resume_state import layout_of, resume_parts
 from ...preflight.ahead.resume_changes import ROWS
 from .plan import BROKEN, RESUMED, Plan, derive
+from .words import called, say
 
 #: what a resume reads beside the weights; the other parts only say something about it
 _READ = ("optimizer", "scheduler", "scaler", "rng", "trainer_state")
@@ -47,7 +48,7 @@ def _together(checkpoint: Path, found: dict[str, str]) -> None:
     }
     for part, other in (("optimizer", "scheduler"), ("scheduler", "optimizer")):
         if held[part] and not held[other]:
-            found[part] = f"{part} state is there but will not be read: the Trainer loads both or none"
+            found[part] = say("before.together", part=called("part", part))
 
 
 def _other_rows(plan: Plan) -> str:
@@ -56,7 +57,7 @@ def _other_rows(plan: Plan) -> str:
     changed = [key for key in (*ROWS, "dataset", "ignore_data_skip") if first.get(key) != then.get(key)]
     told = ", ".join(f"{key} {_was(first, key)} -> {then.get(key)}" for key in changed)
     if not changed and then.get("ignore_data_skip"):
-        told = "ignore_data_skip true: the epoch's data begin again"
+        told = say("before.data_skip")
     return told
 
 

@@ -1,12 +1,12 @@
 """`llamafactory-obs drill resume RUN.yaml`: what the drill does with its words."""
 
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ConfigError
-from ...output import as_json, own_stdout
+from ...output import own_stdout, print_json, progress
+from ...texts import text
 
 #: what `--take-away` takes
 PARTS = ("optimizer", "scheduler", "rng", "data_order")
@@ -40,19 +40,19 @@ class Request:
 def add_options(parser) -> None:
     """The drill's words, for argparse."""
     add = parser.add_argument
-    add("config", metavar="RUN.yaml", help="the run config that LlamaFactory would train with")
-    add("overrides", nargs="*", metavar="key=value", help="as for `train`")
-    add("--steps", type=int, default=100, metavar="N", help="steps before the break (default: 100)")
-    add("--extra", type=int, default=20, metavar="N", help="steps after it (default: 20)")
-    add("--out", metavar="DIR", help="a new folder for the drill (default: <output_dir>-drill/resume-<time>)")
+    add("config", metavar="RUN.yaml", help=text("help.common.config"))
+    add("overrides", nargs="*", metavar="key=value", help=text("help.common.overrides"))
+    add("--steps", type=int, default=100, metavar="N", help=text("help.drill.resume.steps"))
+    add("--extra", type=int, default=20, metavar="N", help=text("help.drill.resume.extra"))
+    add("--out", metavar="DIR", help=text("help.drill.resume.out"))
     add(
         "--take-away",
         choices=PARTS,
         metavar="PART",
-        help=f"take it from the checkpoint before the resume, to see the drill fail: {', '.join(PARTS)}",
+        help=text("help.drill.resume.take-away", parts=", ".join(PARTS)),
     )
-    add("--keep", action="store_true", help="keep the trainings' folders; without it the report and the logs stay")
-    add("--json", action="store_true", help="one JSON object on stdout and nothing else there")
+    add("--keep", action="store_true", help=text("help.drill.resume.keep"))
+    add("--json", action="store_true", help=text("help.common.json"))
 
 
 def request(args) -> Request:
@@ -84,9 +84,7 @@ def run(request: Request) -> int:
         ConfigError: nothing can be done with these words.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from ...texts import speaking
-
-    with own_stdout() as stdout, speaking("en"):  # the report beside the trainings is for programs, too
+    with own_stdout() as stdout:
         from ...preflight.run_config import read_run_config
         from .drill import drill
 
@@ -97,10 +95,10 @@ def run(request: Request) -> int:
             out=request.out,
             take_away=request.take_away,
             keep=request.keep,
-            say=lambda line: print(line, file=sys.stderr, flush=True),
+            say=progress,
         )
     if request.as_json:
-        print(as_json(outcome.as_dict(), stdout, indent=2), file=stdout)
+        print_json(outcome.as_dict(), stdout)
     else:
         from .terminal import show
 

@@ -10,6 +10,8 @@ from ...preflight.rehearsal.child import Ended
 from ...preflight.run_config import RunConfig, parsed
 from ...preflight.signals import signals_raise
 from ...probe.complete import prove
+from ...texts import remembering
+from ...texts.sentences import sentence
 from ..folder import check_folder, default_folder
 from ..training import Say
 from . import take_away as taking
@@ -25,6 +27,8 @@ from .outcome import DIFFERS, EQUAL, EXACTLY, NOISE, NOT_JUDGED, PARTS, UNKNOWN,
 from .plan import AGAIN, BROKEN, RESUMED, UNBROKEN, Plan, derive, notes
 from .trainings import train
 from .weights import compare_weights
+from .words import called, named
+from .words import say as words
 
 
 def drill(
@@ -50,21 +54,22 @@ def drill(
     check_folder(folder)
     with parsed(config):  # what LlamaFactory refuses ends here, in one line
         pass
-    ranks, told = child.processes()
-    plan = Plan(config, folder, steps, extra, take_away, ranks, keep)
-    told = [*notes(plan), *told]
-    if note := check_room(plan):
-        told.append(note)
-    outcome = Outcome(NOT_JUDGED, "", config.path, folder, steps, extra, plan.held, take_away, ranks=ranks, notes=told)
-    outcome.changed = derive(plan, UNBROKEN).changed
-    for note in told:
-        say(f"drill: {note}")
-    say(
-        f"drill: {plan.total} steps; the same, killed after step {plan.held} and resumed at {steps}; {plan.total} again"
-    )
-    with signals_raise(), drill_folder(plan), tempfile.TemporaryDirectory(prefix="llamafactory-obs-") as scratch:
-        _Trainings(plan, outcome, Path(scratch), say).run()
-        write_reports(outcome)
+    with remembering() as english:
+        ranks, told = child.processes()
+        plan = Plan(config, folder, steps, extra, take_away, ranks, keep)
+        told = [*notes(plan), *told]
+        if note := check_room(plan):
+            told.append(note)
+        outcome = Outcome(
+            NOT_JUDGED, "", config.path, folder, steps, extra, plan.held, take_away, ranks=ranks, notes=told
+        )
+        outcome.changed = derive(plan, UNBROKEN).changed
+        for note in told:
+            say(words("progress.note", note=sentence(note)))
+        say(words("progress.plan", total=plan.total, held=plan.held, steps=steps))
+        with signals_raise(), drill_folder(plan), tempfile.TemporaryDirectory(prefix="llamafactory-obs-") as scratch:
+            _Trainings(plan, outcome, Path(scratch), say).run()
+            write_reports(outcome, english)
     return outcome
 
 
@@ -118,7 +123,7 @@ class _Trainings:
         _conclude(outcome)
 
     def _train(self, name: str) -> Ended:
-        self.say(f"drill: {name} training; log: {self.plan.log(name)}")
+        self.say(words("progress.training", training=words(f"training.{name}"), log=self.plan.log(name)))
         ended = train(self.plan, name, self.scratch, self.say)
         self.outcome.seconds[name] = round(ended.seconds, 1)
         return ended
@@ -131,11 +136,13 @@ class _Trainings:
         if not ended.exit_code and steps and steps[-1] == plan.total and plan.checkpoint(name, plan.total).is_dir():
             return True
         outcome.failed, outcome.log, outcome.last_words = name, plan.log(name), ended.last_words
+        training = words(f"training.{name}")
         if ended.exit_code:
-            outcome.why = f"the {name} training broke off with exit code {ended.exit_code}"
+            outcome.why = words("why.broke_off", training=training, code=ended.exit_code)
+        elif steps:
+            outcome.why = words("why.ended", training=training, step=steps[-1], total=plan.total)
         else:
-            at = f"at step {steps[-1]} of {plan.total}" if steps else "without a recorded step"
-            outcome.why = f"the {name} training ended {at}: a callback, or the data, ended it"
+            outcome.why = words("why.ended_unrecorded", training=training)
         return False
 
     def _broken(self) -> bool:
@@ -145,14 +152,14 @@ class _Trainings:
         checkpoint = plan.checkpoint(BROKEN, plan.steps)
         if not plan.told.exists():
             outcome.failed, outcome.log, outcome.last_words = BROKEN, plan.log(BROKEN), ended.last_words
-            outcome.why = f"the training that was to be killed ended before step {plan.held} (exit {ended.exit_code})"
+            outcome.why = words("why.not_killed", step=plan.held, code=ended.exit_code)
             return False
         proof = prove(checkpoint, plan.steps)
         if not proof.complete:
             outcome.verdict, outcome.failed, outcome.log = PARTS, BROKEN, plan.log(BROKEN)
-            outcome.why = f"the checkpoint of the killed training is not whole: {proof.why}"
+            outcome.why = words("why.not_whole", why=proof.why)
             return False
-        self.say(f"drill: killed with SIGKILL after step {plan.held}; {checkpoint.name} is whole")
+        self.say(words("progress.killed", step=plan.held, checkpoint=checkpoint.name))
         return True
 
     def _before(self) -> dict[str, str]:
@@ -162,21 +169,23 @@ class _Trainings:
             outcome.taken = taking.take_away(checkpoint, plan.take_away)
         before = losses_before(plan, checkpoint)
         for part, why in before.items():
-            self.say(f"drill: before the resume: {part} will be lost: {why}")
+            self.say(words("progress.before", part=called("part", part), why=why))
         return before
 
     def _no_resume(self, ended: Ended, resumed: Curves, before: dict[str, str]) -> None:
         plan, outcome = self.plan, self.outcome
-        at = f"at step {resumed.steps[-1]} of {plan.total}" if resumed.steps else "before its first step"
         outcome.verdict, outcome.failed, outcome.log = PARTS, RESUMED, plan.log(RESUMED)
-        outcome.why = f"the resumed training ended {at} with exit code {ended.exit_code}"
+        if resumed.steps:
+            outcome.why = words("why.no_resume", step=resumed.steps[-1], total=plan.total, code=ended.exit_code)
+        else:
+            outcome.why = words("why.no_resume_at_all", code=ended.exit_code)
         outcome.lost = joined(before, {"resume": outcome.why})
         outcome.last_words = ended.last_words
 
     def _began_elsewhere(self, resumed: Curves, before: dict[str, str]) -> None:
         outcome, start = self.outcome, resumed.steps[0]
         outcome.verdict, outcome.first = PARTS, start
-        outcome.why = f"the resumed training began at step {start}, not at {self.plan.steps + 1}"
+        outcome.why = words("why.elsewhere", step=start, wanted=self.plan.steps + 1)
         outcome.lost = joined(before, {"trainer_state": outcome.why})
 
 
@@ -203,29 +212,33 @@ def _conclude(outcome: Outcome) -> None:
     by_status = {
         status: [one for one in outcome.measures if one.status == status] for status in (EQUAL, NOISE, DIFFERS, UNKNOWN)
     }
-    after = f"steps {outcome.steps + 1} to {outcome.steps + outcome.extra}"
+    after = {"first": outcome.steps + 1, "last": outcome.steps + outcome.extra}
     if by_status[DIFFERS]:
         outcome.verdict = PARTS
         outcome.first = min((one.first for one in by_status[DIFFERS] if one.first is not None), default=None)
-        where = f"from step {outcome.first} on" if outcome.first is not None else "only in what the checkpoint holds"
+        where = words("why.in_checkpoint")
+        if outcome.first is not None:
+            where = words("why.from_step", step=outcome.first)
         parts = [one.part for one in outcome.lost if one.after] or [one.part for one in outcome.lost]
-        unknown = "what was lost is not known: nothing that a resume reads was missing"
-        outcome.why = f"{where}; lost: {', '.join(parts)}" if parts else f"{where}; {unknown}"
+        if parts:
+            outcome.why = words("why.lost", where=where, parts=named("part", parts))
+        else:
+            outcome.why = words("why.lost_unknown", where=where)
         return
     if outcome.lost:  # equal by luck: what is not restored may show in another step
         outcome.verdict = PARTS
-        outcome.why = f"not restored: {', '.join(one.part for one in outcome.lost)}; {after} do not depend on it"
+        parts = named("part", [one.part for one in outcome.lost])
+        outcome.why = words("why.not_restored", parts=parts, **after)
         return
     lacking = [one.name for one in by_status[UNKNOWN]]
     if {"loss", "gradient norm"} & set(lacking):
-        outcome.verdict, outcome.why = NOT_JUDGED, f"{', '.join(lacking)} could not be compared"
+        outcome.verdict, outcome.why = NOT_JUDGED, words("why.not_compared", names=named("measure", lacking))
         return
     if by_status[NOISE]:
-        names = ", ".join(one.name for one in by_status[NOISE])
-        outcome.verdict = WITHIN_NOISE
-        outcome.why = f"{after}: {names} differ no more than in two unbroken trainings"
+        names = named("measure", [one.name for one in by_status[NOISE]])
+        outcome.verdict, outcome.why = WITHIN_NOISE, words("why.noise", names=names, **after)
     else:
-        outcome.verdict = EXACTLY
-        outcome.why = f"{after}: {', '.join(one.name for one in by_status[EQUAL])} are equal bit for bit"
+        names = named("measure", [one.name for one in by_status[EQUAL]])
+        outcome.verdict, outcome.why = EXACTLY, words("why.equal", names=names, **after)
     if lacking:
-        outcome.why += f"; not compared: {', '.join(lacking)}"
+        outcome.why = words("why.lacking", why=outcome.why, names=named("measure", lacking))

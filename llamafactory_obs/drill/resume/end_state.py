@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ...checkpoint.files import Incomplete
 from ...checkpoint.torch_file import load_rng, load_safely
+from .words import say
 
 #: an optimizer above this is not read twice
 _MOST_BYTES = 16 << 30
@@ -52,9 +53,9 @@ def _compare(one: Path, other: Path, files: list[str], load, counter: str | None
     for name in files:
         for folder in (one, other):
             if not (folder / name).is_file():
-                return StateDifference(why=f"{folder.name} has no {name}")
-        if (one / name).stat().st_size > _MOST_BYTES:
-            return StateDifference(why=f"{name} has {(one / name).stat().st_size / 2**30:.0f} GiB: not read twice")
+                return StateDifference(why=say("why.no_file", folder=folder.name, name=name))
+        if (size := (one / name).stat().st_size) > _MOST_BYTES:
+            return StateDifference(why=say("why.too_large", name=name, gib=size / 2**30))
         try:
             a, b = dict(_leaves(load(one / name))), dict(_leaves(load(other / name)))
         except Incomplete as error:

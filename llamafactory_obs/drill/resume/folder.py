@@ -9,6 +9,7 @@ from ...errors import ConfigError
 from ...preflight.ahead.disk import save_size
 from .. import folder as folders
 from .plan import AGAIN, BROKEN, UNBROKEN, Plan
+from .words import say
 
 #: what a save takes beside its tensors, and the records, as a factor
 _SPARE = 1.1
@@ -26,7 +27,7 @@ def check_room(plan: Plan) -> str:
     try:
         size = save_size(plan.config)
     except ConfigError as error:
-        return f"how much disk the drill needs is not known: {error}"
+        return say("note.room", error=error)
     saves = math.ceil(plan.total / plan.steps)
     checkpoints, models = (3 * saves, 3) if plan.keep else (2 + saves, 1)
     needed = int((checkpoints * (size.weights + size.state) + models * size.weights) * _SPARE)

@@ -13,6 +13,7 @@ from .curves import NUMBERS, SAMPLES, Curves, compare
 from .end_state import StateDifference
 from .outcome import DIFFERS, EQUAL, NOISE, UNKNOWN, Measure
 from .weights import TensorDifference
+from .words import say
 
 #: two distances of three starts of the same config are of the same size; one beyond three times the other is no chance
 FACTOR = 3.0
@@ -29,7 +30,7 @@ def judge_curves(first: Curves, resumed: Curves, again: Curves, broken: Curves, 
         early = compare(first, broken, column, range(1, after.stop))
         size = max(floor.size, early.size)
         if not gap.compared:
-            found.append(Measure(name, "steps", UNKNOWN, why="not recorded"))
+            found.append(Measure(name, "steps", UNKNOWN, why=say("why.not_recorded")))
             continue
         beyond = [step for step, value in gap.by_step.items() if value > max(floor.largest, early.largest)]
         if not gap.unequal:
@@ -39,7 +40,7 @@ def judge_curves(first: Curves, resumed: Curves, again: Curves, broken: Curves, 
         else:
             status = DIFFERS
         first_step = min(beyond, default=gap.first) if status == DIFFERS else None
-        why = f"{gap.missing} of {len(after)} steps are not recorded" if gap.missing else ""
+        why = say("why.steps_missing", missing=gap.missing, steps=len(after)) if gap.missing else ""
         found.append(
             Measure(name, "steps", status, gap.compared, gap.unequal, gap.largest, floor.unequal,
                     floor.largest, first_step, why)

@@ -6,6 +6,7 @@ from ...record.reader import decode_run
 from ...record.schema import FOLDER, RUN
 from .outcome import UNKNOWN, Measure
 from .plan import Plan
+from .words import called, say
 
 #: keys with a share of dropped or noised numbers: they draw random numbers in each forward pass
 _DRAWS = ("lora_dropout", "neftune_noise_alpha")
@@ -29,13 +30,13 @@ def settings_of(record: dict) -> dict[str, str]:
         "TF32": precision.get("tf32"),
         "attention": model.get("attn_implementation"),
         "quantization": model.get("quantization"),
-        "drawn at random": draws or "nothing by LlamaFactory's keys (the model's own dropout is not looked at)",
-        "seeds": f"seed {seeds.get('seed')}, data {seeds.get('data_seed_used')}" if seeds else None,
+        "drawn at random": draws or say("value.no_draws"),
+        "seeds": say("value.seeds", seed=seeds.get("seed"), data=seeds.get("data_seed_used")) if seeds else None,
         "full_determinism": seeds.get("full_determinism"),
-        "data loader": None if workers is None else f"{workers} workers",
+        "data loader": None if workers is None else say("value.workers", count=workers),
         "data order": _order(given) if given else None,
         "gradient checkpointing": None if plain is None else not plain,
-        "environment": switches or "no switch for determinism is set",
+        "environment": switches or say("value.no_switch"),
         "deterministic": determinism.get("deterministic"),
         "why": "; ".join(determinism.get("reasons") or []),
     }
@@ -51,29 +52,30 @@ def settings(plan: Plan, unbroken: Path) -> list[dict]:
 
 def limits(plan: Plan, measures: list[Measure], found: list[dict]) -> list[str]:
     """What the verdict does not cover, in sentences."""
-    told = [
-        f"It is about {plan.extra} steps after step {plan.steps} on this machine, with a schedule of {plan.total} steps"
-        " (max_steps is fixed: with another length every learning rate would be another one)."
+    told = [say("limit.about", extra=plan.extra, steps=plan.steps, total=plan.total)]
+    unknown = [
+        say("limit.unknown", name=called("measure", one.name), why=one.why) for one in measures if one.status == UNKNOWN
     ]
-    unknown = [f"{one.name} ({one.why})" for one in measures if one.status == UNKNOWN]
     if unknown:
-        told.append(f"Not compared: {', '.join(unknown)}.")
+        told.append(say("limit.not_compared", names=say("joint").join(unknown)))
     real = {row["setting"]: row["run"] for row in found if row["run"] is not None}
     if not real:
-        told.append(
-            f"There is no record of the real run in {_output_dir(plan)}: on another device, attention kernel or number"
-            " of processes it may repeat itself less exactly."
-        )
+        told.append(say("limit.no_record", folder=_output_dir(plan)))
     other = [row for row in found if row["run"] is not None and row["run"] != row["drill"] and row["setting"] != "why"]
     if other:
-        words = "; ".join(f"{row['setting']}: {row['drill']} here, {row['run']} there" for row in other)
-        told.append(f"The recorded run was made under other conditions: {words}.")
+        words = say("semicolon").join(
+            say(
+                "limit.here_there",
+                setting=say(f"setting.{row['setting']}"),
+                here=value_in_words(row["drill"]),
+                there=value_in_words(row["run"]),
+            )
+            for row in other
+        )
+        told.append(say("limit.other", words=words))
     verdict = next((row["drill"] for row in found if row["setting"] == "deterministic"), "unknown")
     if verdict != "yes":
-        told.append(
-            "Nothing promises that two runs agree bit for bit (see `why` among the settings); that they did here is a"
-            " measurement. full_determinism: true makes torch promise it."
-        )
+        told.append(say("limit.no_promise"))
     return told
 
 
@@ -82,9 +84,14 @@ def _output_dir(plan: Plan) -> Path:
 
 
 def _order(given: dict) -> str:
-    order = "in the file's order" if given.get("disable_shuffling") else "shuffled by the seed"
+    order = say("value.file_order" if given.get("disable_shuffling") else "value.shuffled")
     words = [order, *(key for key in ("packing", "neat_packing", "streaming", "ignore_data_skip") if given.get(key))]
     return ", ".join(words)
+
+
+def value_in_words(value: str) -> str:
+    """The value of a setting as a person reads it."""
+    return say(f"value.{value}") if value in ("on", "off") else value
 
 
 def _word(value: object) -> str:

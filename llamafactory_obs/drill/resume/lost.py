@@ -9,6 +9,7 @@ the first loss after the resume is another one.
 from .curves import Curves
 from .end_state import StateDifference
 from .outcome import DIFFERS, EQUAL, UNKNOWN, Lost, Measure
+from .words import called, say
 
 _ORDER = ("trainer_state", "weights", "optimizer", "scheduler", "scaler", "data_order", "rng")
 
@@ -24,15 +25,15 @@ def losses_after(
     found = {}
     if by_name["learning rate"].status == DIFFERS:
         found["scheduler"] = _pair("learning rate", "train/lr", first, resumed, by_name["learning rate"].first)
-    elif why := _counts(states["scheduler"]):
-        found["scheduler"] = f"it counts {why} at the end (the learning rate happens to be the same)"
-    if why := _counts(states["optimizer"]):
-        found["optimizer"] = f"its own count of steps is {why} at the end"
+    elif counts := _counts(states["scheduler"]):
+        found["scheduler"] = say("after.counts_lr", **counts)
+    if counts := _counts(states["optimizer"]):
+        found["optimizer"] = say("after.counts", **counts)
     elif states["optimizer"].counts is None and _first_update_is_another(by_name, start):
-        found["optimizer"] = f"the gradients of step {start} are the same, those of the step after its update are not"
+        found["optimizer"] = say("after.first_update", step=start)
     samples = by_name["samples"]
     if samples.status == DIFFERS:
-        found["data_order"] = f"other samples from step {samples.first} on"
+        found["data_order"] = say("after.samples", step=samples.first)
     elif samples.status == UNKNOWN and by_name["epoch"].status == DIFFERS:
         found["data_order"] = _pair("epoch", "train/epoch", first, resumed, by_name["epoch"].first)
     if samples.status == EQUAL:
@@ -53,13 +54,12 @@ def _random_or_weights(first: Curves, resumed: Curves, by_name: dict[str, Measur
     at_once = loss.status == DIFFERS and loss.first == start
     if other_numbers and at_once:
         told = _pair("loss", "train/loss", first, resumed, start)
-        return {"rng": f"the same samples, yet another loss at once ({told}); the generators end in another state"}
+        return {"rng": say("after.rng_loss", told=told)}
     if other_numbers:
-        shown = "" if loss.status == DIFFERS else "; nothing in these steps drew from them"
-        return {"rng": f"the generators end in another state{shown}"}
+        return {"rng": say("after.rng" if loss.status == DIFFERS else "after.rng_unused")}
     if at_once:
         told = _pair("loss", "train/loss", first, resumed, start)
-        return {"weights": f"the same samples and random numbers, yet another loss at once ({told})"}
+        return {"weights": say("after.weights", told=told)}
     return {}
 
 
@@ -71,13 +71,14 @@ def _first_update_is_another(by_name: dict[str, Measure], start: int) -> bool:
     return same_inputs and bool(firsts) and min(firsts) > start
 
 
-def _counts(state: StateDifference) -> str:
+def _counts(state: StateDifference) -> dict[str, float]:
     if state.counts is None or state.counts[0] == state.counts[1]:
-        return ""
-    return f"{state.counts[1]:g} instead of {state.counts[0]:g}"
+        return {}
+    return {"was": state.counts[0], "now": state.counts[1]}
 
 
 def _pair(name: str, column: str, first: Curves, resumed: Curves, step: int) -> str:
     was, now = first.columns[column][step], resumed.columns[column][step]
     digits = next((n for n in (4, 6, 9, 17) if f"{was:.{n}g}" != f"{now:.{n}g}"), 17)
-    return f"{name} {now:.{digits}g} instead of {was:.{digits}g} at step {step}"
+    shown = {"now": f"{now:.{digits}g}", "was": f"{was:.{digits}g}"}
+    return say("after.pair", name=called("measure", name), step=step, **shown)

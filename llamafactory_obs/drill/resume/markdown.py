@@ -1,47 +1,69 @@
-"""The report of a drill: a Markdown file for people and the same as JSON."""
+"""The report of a drill: a Markdown file for people, in their language, and the same as JSON, in English."""
 
+from collections.abc import Callable
+
+from ...texts.sentences import sentence
+from ...texts.wrap import padded
 from .. import markdown
 from ..markdown import REPORT, changes, table
+from .limits import value_in_words
 from .outcome import Outcome
-from .words import differing, marks, number, same, sparklines, word
+from .words import called, differing, marks, number, same, say, sparklines, word
 
 _CURVE = 80
 
 
-def write_reports(outcome: Outcome) -> None:
-    """Write both into the drill's folder; a disk that is full by now is a note, the verdict stands."""
+def write_reports(outcome: Outcome, english: Callable[[str], str]) -> None:
+    """Write both into the drill's folder; a disk that is full by now is a note, the verdict stands.
+
+    Args:
+        english: what says a text in English, see `texts.remembering`.
+    """
     outcome.report = outcome.folder / REPORT
-    if failed := markdown.write_reports(outcome.folder, _report(outcome), outcome.as_dict()):
+    if failed := markdown.write_reports(outcome.folder, _report(outcome), outcome.as_dict(english)):
         outcome.notes.append(failed)
         outcome.report = None
 
 
 def _report(outcome: Outcome) -> list[str]:
-    total = outcome.steps + outcome.extra
-    taken = f", then without {outcome.take_away}" if outcome.take_away else ""
+    made = {"total": outcome.steps + outcome.extra, "killed": outcome.killed_at, "steps": outcome.steps}
+    if outcome.take_away:
+        how = say("report.made_without", part=called("part", outcome.take_away), **made)
+    else:
+        how = say("report.made", **made)
+    seconds = say("joint").join(f"{say(f'training.{name}')} {one:g}" for name, one in outcome.seconds.items())
     lines = [
-        f"# Resume drill: {outcome.verdict}",
+        say("report.title", verdict=say(f"verdict.{outcome.verdict}")),
         "",
-        f"{outcome.why[:1].upper()}{outcome.why[1:]}.",
+        say("report.sentence", why=f"{outcome.why[:1].upper()}{outcome.why[1:]}"),
         "",
-        f"- config: `{outcome.config}`",
-        f"- unbroken: {total} steps; broken: SIGKILL after step {outcome.killed_at}, resumed from"
-        f" `checkpoint-{outcome.steps}`{taken}; again: {total} steps once more, for the noise floor",
-        f"- processes: {outcome.ranks}; seconds: "
-        + ", ".join(f"{name} {seconds:g}" for name, seconds in outcome.seconds.items()),
+        say("report.config", config=outcome.config),
+        how,
+        say("report.processes", ranks=outcome.ranks, seconds=seconds),
     ]
     if outcome.lost:
-        rows = [[one.part, one.before or "nothing was said", one.after or "nothing shows"] for one in outcome.lost]
-        lines += ["", "## What was lost", "", *table(["part", "before the resume", "after it"], rows)]
+        said, shown = say("screen.nothing_said"), say("screen.nothing_shows")
+        rows = [[called("part", one.part), one.before or said, one.after or shown] for one in outcome.lost]
+        lines += ["", say("report.lost"), "", *table(_heads("part", "before", "after"), rows)]
     if outcome.last_words:
-        lines += ["", f"## Last words of the {outcome.failed} training", "", "```", *outcome.last_words, "```"]
+        training = say(f"training.{outcome.failed}")
+        lines += ["", say("report.last_words", training=training), "", "```", *outcome.last_words, "```"]
     lines += _measures(outcome) + _curves(outcome) + _tensors(outcome)
     if outcome.settings:
-        rows = [[row["setting"], row["drill"], row["run"] or "no record"] for row in outcome.settings]
-        lines += ["", "## Limits of determinism", "", *table(["setting", "this drill", "the recorded run"], rows)]
-    lines += ["", *(f"- {text}" for text in (*outcome.limits, *outcome.notes))]
-    lines += ["", "## What differs from the config", "", "All else is as in the config.", ""]
+        rows = [_setting(row) for row in outcome.settings]
+        lines += ["", say("report.determinism"), "", *table(_heads("setting", "drill", "run"), rows)]
+    lines += ["", *(f"- {sentence(one)}" for one in (*outcome.limits, *outcome.notes))]
+    lines += ["", say("report.changed"), "", say("report.else"), ""]
     return lines + changes(outcome.changed)
+
+
+def _heads(*names: str) -> list[str]:
+    return [say(f"column.{name}") for name in names]
+
+
+def _setting(row: dict) -> list[str]:
+    there = value_in_words(row["run"]) if row["run"] else say("report.no_record")
+    return [say(f"setting.{row['setting']}"), value_in_words(row["drill"]), there]
 
 
 def _measures(outcome: Outcome) -> list[str]:
@@ -51,38 +73,36 @@ def _measures(outcome: Outcome) -> list[str]:
     for one in outcome.measures:
         found = one.why or differing(one.unequal, one.compared, one.largest)
         noise = differing(one.floor_unequal, one.compared, one.floor_largest) if one.compared else "-"
-        rows.append([one.name, word(one), found, noise, "-" if one.first is None else str(one.first)])
-    lines = ["", f"## Steps {outcome.steps + 1} to {outcome.steps + outcome.extra}", ""]
-    head = ["", "verdict", "unbroken against resumed", "unbroken against again (noise)", "parts at step"]
-    lines += table(head, rows)
-    for name, measures in (("Before the break", outcome.before_break), ("Steps made twice", outcome.twice)):
-        rows = [[one.name, differing(one.unequal, one.compared, one.largest)] for one in measures]
+        rows.append(
+            [called("measure", one.name), word(one), found, noise, "-" if one.first is None else str(one.first)]
+        )
+    lines = ["", say("report.steps", first=outcome.steps + 1, last=outcome.steps + outcome.extra), ""]
+    lines += table(["", *_heads("verdict", "resumed", "noise", "parts")], rows)
+    for name, measures in (("before_break", outcome.before_break), ("twice", outcome.twice)):
+        rows = [[called("measure", one.name), differing(one.unequal, one.compared, one.largest)] for one in measures]
         if rows:
-            lines += ["", f"## {name}", "", *table(["", _WHAT[name]], rows)]
+            lines += ["", say(f"report.{name}"), "", *table(["", *_heads(name)], rows)]
     return lines
 
 
-#: what is set against what
-_WHAT = {
-    "Before the break": "unbroken against broken: two starts, no resume in between",
-    "Steps made twice": "broken, before the kill, against resumed",
-}
-
-
 def _curves(outcome: Outcome) -> list[str]:
-    lines = []
+    lines, names = [], ("unbroken", "resumed", "again")
     for column, found in outcome.curves.items():
-        names = ("unbroken", "resumed", "again")
         plots = sparklines([found[name] for name in names], _CURVE)
-        lines += ["", f"{column}, steps {found['steps'][0]} to {found['steps'][-1]}", "", "```"]
-        lines += [f"{name:<9} {plot}" for name, plot in zip(names, plots, strict=True)]
+        lines += ["", say("report.curve", column=column, first=found["steps"][0], last=found["steps"][-1]), "", "```"]
+        lines += [f"{padded(say(f'training.{name}'), 9)} {plot}" for name, plot in zip(names, plots, strict=True)]
         lines += [f"{'':<9} {marks(found['unbroken'], found['resumed'], _CURVE)}", "```"]
     found = outcome.curves.get("train/loss")
     if found:
         steps = zip(found["steps"], found["unbroken"], found["resumed"], found["again"], strict=True)
         rows = [[str(step), *map(_exact, values), "=" if same(*values[:2]) else "x"] for step, *values in steps]
-        lines += ["", "## Loss", "", *table(["step", "unbroken", "resumed", "again", ""], rows)]
-    return ["", "## Curves", "", "`=` equal bit for bit, `x` not.", *lines] if lines else []
+        lines += [
+            "",
+            say("report.loss"),
+            "",
+            *table([*_heads("step"), *(say(f"training.{one}") for one in names), ""], rows),
+        ]
+    return ["", say("report.curves"), "", say("report.marks"), *lines] if lines else []
 
 
 def _tensors(outcome: Outcome) -> list[str]:
@@ -91,14 +111,14 @@ def _tensors(outcome: Outcome) -> list[str]:
     rows = [
         [
             f"`{one['name']}`",
-            f"{one['unequal']} of {one['elements']}",
+            say("report.elements", unequal=one["unequal"], elements=one["elements"]),
             number(one["largest"]),
             number(one["floor_largest"]),
         ]
         for one in outcome.tensors
     ]
-    head = ["tensor", "elements that differ", "largest difference", "noise"]
-    return ["", "## Weights that differ most", "", *table(head, rows)]
+    head = _heads("tensor", "elements", "largest", "tensor_noise")
+    return ["", say("report.weights"), "", *table(head, rows)]
 
 
 def _exact(value: float | None) -> str:

@@ -1,5 +1,6 @@
 """What a drill found."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -119,6 +120,23 @@ class Outcome:
     def exit_code(self) -> int:
         return _EXIT[self.verdict]
 
-    def as_dict(self) -> dict:
-        """Plain values for JSON; a number that is not finite is written as its word."""
-        return plain({**vars(self), "exit_code": self.exit_code})
+    def as_dict(self, english: Callable[[str], str] = str) -> dict:
+        """Plain values for JSON; a number that is not finite is written as its word.
+
+        Args:
+            english: what says a text in English, see `texts.remembering`.
+        """
+        data = plain({**vars(self), "exit_code": self.exit_code})
+        return data | {name: _said(data[name], english) for name in _SENTENCES}
+
+
+#: attributes with sentences for people in them
+_SENTENCES = ("why", "lost", "measures", "settings", "limits", "notes")
+
+
+def _said(value: object, english: Callable[[str], str]) -> object:
+    if isinstance(value, dict):
+        return {key: _said(one, english) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_said(one, english) for one in value]
+    return english(value) if isinstance(value, str) else value

@@ -7,6 +7,7 @@ from pathlib import Path
 from ...preflight.rehearsal.derive import Derived
 from ...preflight.run_config import RunConfig
 from .. import alone
+from .words import say
 
 #: the trainings in their order
 UNBROKEN, BROKEN, RESUMED, AGAIN = "unbroken", "broken", "resumed", "again"
@@ -102,17 +103,14 @@ def notes(plan: Plan) -> list[str]:
     """What a person should know about the difference between these trainings and the real run."""
     given, found = plan.config.given, []
     if given.get("save_only_model"):
-        found.append(
-            "save_only_model: true in your config: its checkpoints hold no optimizer, scheduler or RNG state, so the"
-            " real run could not continue; here it is off"
-        )
+        found.append(say("note.save_only_model"))
     if given.get("ignore_data_skip"):
-        found.append("ignore_data_skip: true in your config: a resume begins the epoch's data again")
+        found.append(say("note.ignore_data_skip"))
     if given.get("resume_from_checkpoint"):
-        found.append(f"resume_from_checkpoint {given['resume_from_checkpoint']} is left out: all trainings begin anew")
+        found.append(say("note.resume_from", checkpoint=given["resume_from_checkpoint"]))
     if given.get("auto_find_batch_size"):
-        found.append("auto_find_batch_size: after running out of memory a training goes on with a smaller batch")
-    found += [f"callback {name} is left out: it is a process of its own" for name in alone.left_out(plan.config)]
+        found.append(say("note.auto_batch"))
+    found += [say("note.left_out", name=name) for name in alone.left_out(plan.config)]
     return found
 
 

@@ -6,6 +6,7 @@ from ...preflight.rehearsal import child
 from ...preflight.rehearsal.child import Ended
 from .. import training
 from .plan import BROKEN, RESUMED, Plan, derive
+from .words import say as words
 
 
 def train(plan: Plan, name: str, scratch: Path, say: training.Say) -> Ended:
@@ -22,6 +23,6 @@ def train(plan: Plan, name: str, scratch: Path, say: training.Say) -> Ended:
     derived = derive(plan, name)
     env = child.environment(scratch, plan.config.given, derived.given)
     after = plan.steps if name == RESUMED else 0  # the rows before are of the training that was killed
-    on_step = training.progress(name, plan.total, say, after, always=(plan.steps,))
+    on_step = training.progress(words(f"training.{name}"), plan.total, say, after, always=(plan.steps,))
     kill = plan.told.exists if name == BROKEN else lambda: False
     return training.train(derived, plan.folder / f"{name}.yaml", plan.log(name), env, on_step, kill)

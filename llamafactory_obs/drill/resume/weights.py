@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ...checkpoint.files import Incomplete, reading
 from ...checkpoint.headers import Tensor, read_tensors
+from .words import say
 
 #: elements that are compared at a time
 _BLOCK = 1 << 20
@@ -55,7 +56,7 @@ def compare_weights(one: Path, other: Path) -> list[TensorDifference]:
 def _files(folder: Path) -> tuple[str, ...]:
     files = tuple(sorted(file.name for file in folder.glob("*.safetensors")))
     if not files:
-        raise Incomplete(f"{folder.name} has no weights in safetensors")
+        raise Incomplete(say("why.no_weights", folder=folder.name))
     return files
 
 
@@ -75,7 +76,7 @@ def _compare(name: str, file: Path, here: Tensor, other_file: Path, there: Tenso
             count = min(_BLOCK * width, size - at)
             x, y = first.read(count), second.read(count)
             if len(x) != count or len(y) != count:
-                raise Incomplete(f"{file.name} ends before its tensors do")
+                raise Incomplete(say("why.ends_early", file=file.name))
             _block(found, x, y, code, width)
     return found
 

@@ -2,13 +2,33 @@
 
 import itertools
 import math
+from collections.abc import Iterable
 
-from .outcome import DIFFERS, EQUAL, NOISE, UNKNOWN, Measure
+from ... import texts
+from .outcome import Measure
 
 BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.-=*#"
 #: under a sparkline
 SAME, OTHER = "=", "x"
-_WORDS = {EQUAL: "equal", NOISE: "noise", DIFFERS: "DIFFERS", UNKNOWN: "unknown"}
+
+
+def say(name: str, lang: str | None = None, /, **values: object) -> str:
+    """A text of `drill_resume.toml`."""
+    return texts.text(f"drill_resume.{name}", lang, **values)
+
+
+def called(kind: str, name: str) -> str:
+    """A name as a person reads it; one that nobody here has named stays as it is.
+
+    Args:
+        kind: measure | part.
+    """
+    return say(f"{kind}.{name}") if f"{kind}.{name}" in texts.texts("drill_resume", "en") else name
+
+
+def named(kind: str, names: Iterable[str]) -> str:
+    """Names in a row."""
+    return say("joint").join(called(kind, name) for name in names)
 
 
 def number(value: float | None) -> str:
@@ -18,17 +38,18 @@ def number(value: float | None) -> str:
 
 def word(measure: Measure) -> str:
     """The status as one word."""
-    return _WORDS[measure.status]
+    return say(f"status.{measure.status}")
 
 
 def differing(unequal: int | None, compared: int, largest: float | None) -> str:
-    """`2 of 3 differ, by 1.2e-05 at most`."""
+    """`2 of 3 differ, by 1.2e-05`: how many, and the largest difference."""
     if unequal is None:
-        return "not known"
+        return say("not_known")
     if not unequal:
-        return f"all {compared} equal" if compared > 1 else "equal"
-    size = f", by {number(largest)}" if largest is not None and math.isfinite(largest) else ""
-    return f"{unequal} of {compared} differ{size}"
+        return say("all_equal", compared=compared) if compared > 1 else say("equal")
+    if largest is not None and math.isfinite(largest):
+        return say("differ_by", unequal=unequal, compared=compared, size=number(largest))
+    return say("differ", unequal=unequal, compared=compared)
 
 
 def sparklines(rows: list[list[float | None]], width: int, bars: str = BARS) -> list[str]:

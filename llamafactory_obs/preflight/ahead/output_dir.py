@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ... import texts
 from ...probe.complete import prove
+from ...texts.sentences import sentence
 from ..result import FAIL, PASS, WARN, Check
 from .effective import Effective
 from .guarded import guarded
@@ -40,7 +41,9 @@ def no_folder(output: Path) -> str:
     try:
         there = next(one for one in (output.absolute(), *output.absolute().parents) if os.path.lexists(one))
         if not there.is_dir():
-            return f"{there} is {'a link to nothing' if there.is_symlink() and not there.exists() else 'not a folder'}"
+            broken_link = there.is_symlink() and not there.exists()
+            what = "ahead.start.link_to_nothing" if broken_link else "ahead.start.not_a_folder"
+            return texts.text(what, path=there)
         if os.statvfs(there).f_flag & os.ST_RDONLY:
             return texts.text("ahead.output.read_only", there=there)
     except OSError as error:
@@ -104,7 +107,7 @@ def _many(names: list[str]) -> str:
 
 def _broken(run: Effective, start: Start, why: str) -> Check:
     whole = newest_whole(run.output_dir, start.checkpoints)
-    text = texts.text("ahead.output.broken", start=start.why, why=why)
+    text = texts.text("ahead.output.broken", start=start.why, why=sentence(why))
     if whole:
         text += texts.text("ahead.output.newest_whole", whole=whole)
         fix = f"resume_from_checkpoint: {run.output_dir / whole}"

@@ -13,7 +13,9 @@ from ...checkpoint.files import Incomplete, read_json
 from ...checkpoint.pickle_words import training_args
 from ...checkpoint.resume_state import layout_of
 from ...checkpoint.torch_file import load_safely
+from ...checkpoint.trainer_state import read_state
 from ...record.schema import FOLDER, RUN
+from ...texts import text
 from ..result import FAIL, PASS, WARN, Check
 from .adapter_settings import adapter_of
 from .effective import Effective
@@ -27,8 +29,8 @@ SCHEDULE = ("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", *LENGTH,
 _ROWS = "per_device_train_batch_size gradient_accumulation_steps seed data_seed processes disable_shuffling"
 _ROWS += " train_sampling_strategy dataloader_drop_last ignore_data_skip"
 ROWS = tuple(_ROWS.split())
-_DATA = "dataset template cutoff_len packing neat_packing mask_history train_on_prompt max_samples val_size streaming"
-_DATA += " mix_strategy interleave_probs tool_format default_system enable_thinking"
+_DATA = "stage dataset template cutoff_len packing neat_packing mask_history train_on_prompt max_samples val_size"
+_DATA += " streaming mix_strategy interleave_probs tool_format default_system enable_thinking"
 DATA = tuple(_DATA.split())
 _MODEL = "model_name_or_path finetuning_type lora_rank lora_target additional_target use_dora optim use_muon use_galore"
 _MODEL += (
@@ -51,27 +53,22 @@ CADENCE = ("save_steps", "eval_steps", "logging_steps")
 
 Changes = dict[str, tuple[object, object]]
 
-#: name of the check, its keys, status, what will happen, the cure
-_ANEW = "as before, or start anew in another output_dir"
+#: name of the check, its keys, status, the cure
 _GROUPS = (
-    ("resume_model", MODEL, FAIL, "the checkpoint's state does not fit", _ANEW),
-    ("resume_scale", SCALE, FAIL, "the saved adapter counts by another factor at once", "as before"),
-    ("resume_data", DATA, WARN, "other rows than in the first part", _ANEW),
-    ("resume_ignored", IGNORED, WARN, "a resume ignores it, the old value goes on", f"{_ANEW} with the checkpoint's "
-     "weights (adapter_name_or_path for LoRA, else model_name_or_path)"),
-    ("resume_cadence", CADENCE, WARN, "a resume ignores it, the checkpoint's trainer_state.json has the old one",
-     "as before"),
-    ("resume_schedule", SCHEDULE, WARN, "the schedule is computed anew: the learning rate jumps", "as before"),
-    ("resume_rows", ROWS, WARN, "other rows are skipped: some are seen twice, some never", "as before"),
-)  # fmt: skip
-#: where the cure names other keys than what has changed
-_KEYS = {"resume_schedule": "schedule, warmup, max_steps and num_train_epochs"}
+    ("resume_model", MODEL, FAIL, "anew"),
+    ("resume_scale", SCALE, FAIL, "as_before"),
+    ("resume_data", DATA, WARN, "anew"),
+    ("resume_ignored", IGNORED, WARN, "anew_weights"),
+    ("resume_cadence", CADENCE, WARN, "as_before"),
+    ("resume_schedule", SCHEDULE, WARN, "as_before"),
+    ("resume_rows", ROWS, WARN, "as_before"),
+)
 
 
 def check_changes(run: Effective, checkpoint: Path) -> list[Check]:
     """`resume_<group>` for what has changed, else one `resume_keys`; and `resume_left`."""
     recorded = read_record(checkpoint.parent / FOLDER / RUN)
-    state = read_json(checkpoint / "trainer_state.json")
+    state = read_state(checkpoint)
     changes = find_changes(run, read_before(run, checkpoint, state), base_rates(checkpoint))
     total, rests_on = whole_run(run, state, changes)
     if total is not None:
@@ -80,20 +77,22 @@ def check_changes(run: Effective, checkpoint: Path) -> list[Check]:
             changes["steps"] = (state["max_steps"], total)
     changes |= cadence(run, state, total)
     checks = []
-    for name, keys, status, then, fix in _GROUPS:
+    for name, keys, status, cure in _GROUPS:
         of = {key: change for key, change in changes.items() if key in keys}
         if of:
             told = ", ".join(f"{key} {_short(old)} -> {_short(new)}" for key, (old, new) in of.items())
             old = {key: change[0] for key, change in of.items()}
             new = {key: change[1] for key, change in of.items()}
-            checks.append(Check(name, status, new, old, f"{told}: {then}", f"{_KEYS.get(name) or ', '.join(of)} {fix}"))
+            said = text("ahead.change.told", changes=told, then=text(f"ahead.then.{name}"))
+            # where the cure names other keys than what has changed
+            what = text("ahead.change.schedule_keys") if name == "resume_schedule" else ", ".join(of)
+            checks.append(Check(name, status, new, old, said, text(f"ahead.fix.{cure}", keys=what)))
     if not recorded:
-        text = f"no record in {checkpoint.parent / FOLDER}: whether data, template and batch are as before is not known"
-        text += "; only what the checkpoint says itself was compared"
-        checks.append(Check("resume_keys", WARN, None, None, text, "compare the config with that of the first part"))
+        said = text("ahead.change.no_record", path=checkpoint.parent / FOLDER)
+        checks.append(Check("resume_keys", WARN, None, None, said, text("ahead.change.compare")))
     elif not checks:
         count = sum(len(keys) for _, keys, *_ in _GROUPS)
-        checks.append(Check("resume_keys", PASS, {}, {}, f"nothing that matters has changed ({count} keys compared)"))
+        checks.append(Check("resume_keys", PASS, {}, {}, text("ahead.change.nothing", count=count)))
     return [*checks, _left(state, total, rests_on)]
 
 
@@ -108,7 +107,7 @@ def find_changes(run: Effective, recorded: dict, rates: list[float]) -> Changes:
     lora = run.get("finetuning_type") == "lora"
     for key in (*IGNORED, *SCHEDULE, *ROWS, *DATA, *MODEL, *SCALE, *EFFECT):
         if key in recorded and (lora or not _OF_LORA.match(key)):
-            value = _value(run, key)
+            value = _filled(run, key, recorded[key], _value(run, key))
             if not _equal(key, recorded[key], value):
                 changes[key] = (_plain(recorded[key]), _plain(value))
     new = float(run.get("learning_rate"))
@@ -128,6 +127,17 @@ def _value(run: Effective, key: str) -> object:
     return run.processes if key == "processes" else run.get(key)
 
 
+def _filled(run: Effective, key: str, old: object, new: object) -> object:
+    """What LlamaFactory 0.9.5 writes into the arguments itself, as the record has it: the embedding for `resize_vocab`
+    (`init_adapter`), the lengths of warmup_stable_decay (`create_custom_scheduler`)."""
+    if key == "additional_target" and new is None and run.get("resize_vocab"):
+        return old
+    stable_decay = run.word("lr_scheduler_type") == "warmup_stable_decay"
+    if key == "lr_scheduler_kwargs" and stable_decay and isinstance(old, dict):
+        return {name: old[name] for name in ("num_stable_steps", "num_decay_steps") if name in old} | (new or {})
+    return new
+
+
 def _constant(run: Effective, changes: Changes) -> bool:
     """Does the rate stay what it is, however long the run?"""
     return run.word("lr_scheduler_type").startswith("constant") and "lr_scheduler_type" not in changes
@@ -137,14 +147,14 @@ def cadence(run: Effective, state: dict, total: int | None) -> Changes:
     """How often it logs, evaluates and saves: key -> (of the checkpoint, of the config), where they differ.
 
     Args:
-        state: the checkpoint's `trainer_state.json`.
+        state: of `read_state`.
         total: steps of the run: below 1 a key is a share of them.
     """
     changes: Changes = {}
     for key in CADENCE:
         old, new = state.get(key), run.get(key)
         counts = run.word(f"{key.removesuffix('_steps')}_strategy") == "steps"
-        if not counts or not isinstance(old, (int, float)) or not isinstance(new, (int, float)):
+        if not counts or old is None or not isinstance(new, (int, float)):
             continue
         if 0 < new < 1:
             if total is None:
@@ -213,22 +223,21 @@ def whole_run(run: Effective, state: dict, changes: Changes) -> tuple[int | None
     if run.total_steps is not None and (run.get("max_steps") > 0 or not run.packs):
         return run.total_steps, ""
     step, epoch = state["global_step"], state.get("epoch")
-    if not isinstance(epoch, (int, float)) or not epoch or set(changes) & {*ROWS, *DATA}:
+    per_epoch = round(step / epoch) if epoch and epoch > 0 else 0
+    if not per_epoch or set(changes) & {*ROWS, *DATA}:
         return None, ""
-    per_epoch = round(step / epoch)
-    return math.ceil(run.get("num_train_epochs") * per_epoch), f" (by the checkpoint: {per_epoch} steps an epoch)"
+    return math.ceil(run.get("num_train_epochs") * per_epoch), text("ahead.change.by_checkpoint", steps=per_epoch)
 
 
 def _left(state: dict, total: int | None, rests_on: str) -> Check:
     name, step = "resume_left", state["global_step"]
     if total is None:
-        text = f"resumes at step {step}; how many steps the run has is not known here"
-        return Check(name, WARN, step, None, text, "set max_steps, or let the mask gate count the rows")
+        return Check(name, WARN, step, None, text("ahead.change.unknown", step=step), text("ahead.change.set_steps"))
     if step >= total:
-        text = f"nothing left to train: the checkpoint is at step {step} of {total}{rests_on}"
-        text += "; LlamaFactory makes one more step with learning rate 0 and reports more than 100 %"
-        return Check(name, FAIL, step, total, text, "raise num_train_epochs or max_steps, or start anew")
-    return Check(name, PASS, step, total, f"{total - step} of {total} steps are left{rests_on}")
+        said = text("ahead.change.none_left", step=step, total=total, rests_on=rests_on)
+        return Check(name, FAIL, step, total, said, text("ahead.change.longer"))
+    said = text("ahead.change.left", left=total - step, total=total, rests_on=rests_on)
+    return Check(name, PASS, step, total, said)
 
 
 def _plain(value: object) -> object:
@@ -254,5 +263,5 @@ def _equal(key: str, old: object, new: object) -> bool:
 
 
 def _short(value: object) -> str:
-    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+    shown = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return shown if len(shown) <= 40 else f"{shown[:37]}..."

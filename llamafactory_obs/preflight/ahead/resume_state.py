@@ -8,6 +8,7 @@ from pathlib import Path
 from ...checkpoint.files import Incomplete, read_step
 from ...checkpoint.part import BROKEN, GOOD, MISSING, STALE, Expected, Part
 from ...checkpoint.resume_state import layout_of, resume_parts
+from ...texts import text
 from ..result import FAIL, PASS, WARN, Check
 from .effective import Effective
 
@@ -18,9 +19,10 @@ _OWN_STEPS = ("use_badam", "use_galore", "use_apollo")
 
 
 def check_state(run: Effective, checkpoint: Path) -> list[Check]:
-    """`resume_state`: optimizer, scheduler, scaler; `resume_rng`."""
+    """`resume_state`: optimizer, scheduler, scaler, and a `trainer_state.json` that ends the resume; `resume_rng`."""
     parts = read_parts(run, checkpoint)
-    state = _state(checkpoint, [part for part in parts if part.name in _STATE])
+    state = [part for part in parts if part.name in _STATE]
+    state = _state(checkpoint, [*state, *(part for part in parts if part.name == "trainer_state" and part.why)])
     return [state, _rng(checkpoint, run.processes, [part for part in parts if part.name == "rng"])]
 
 
@@ -48,38 +50,42 @@ def _state(checkpoint: Path, parts: list[Part]) -> Check:
     name = "resume_state"
     missing = [part.name for part in parts if part.state == MISSING]
     if missing:
-        text = f"{checkpoint.name} has no {' and no '.join(missing)} state: this is a warm start, not a resume"
+        parts = text("ahead.state.and_no").join(text(f"ahead.part.{part}") for part in missing)
+        told = text("ahead.state.missing", checkpoint=checkpoint.name, parts=parts)
         if set(missing) & {"optimizer", "scheduler"}:  # the Trainer loads both or neither
-            text += "; the learning rate begins its schedule anew and Adam forgets its moments, without a word"
-        fix = "resume from a checkpoint with optimizer.pt and scheduler.pt (save_only_model: false)"
-        return Check(name, FAIL, missing, [], text, fix)
+            told += text("ahead.state.forgets")
+        return Check(name, FAIL, missing, [], told, text("ahead.state.from_whole"))
     for part in parts:
         if part.state == BROKEN:
-            text = f"{checkpoint.name}/{part.file} cannot be read, or makes no sense ({part.why})"
-            return Check(name, FAIL, part.file, [], text, "resume from another checkpoint")
+            told = text("ahead.state.broken", checkpoint=checkpoint.name, file=part.file, why=part.why)
+            return Check(name, FAIL, part.file, [], told, text("ahead.state.from_another"))
         if part.state == STALE:
-            text = f"{checkpoint.name} is a mixture of two saves: {part.why}"
-            return Check(name, FAIL, part.file, [], text, "resume from another checkpoint")
-    return Check(name, PASS, [], [], f"{checkpoint.name} has its {', '.join(part.name for part in parts)} state")
+            told = text("ahead.state.mixture", checkpoint=checkpoint.name, why=part.why)
+            return Check(name, FAIL, part.file, [], told, text("ahead.state.from_another"))
+    there = text("ahead.state.comma").join(text(f"ahead.part.{part.name}") for part in parts)
+    return Check(name, PASS, [], [], text("ahead.state.there", checkpoint=checkpoint.name, parts=there))
 
 
 def _rng(checkpoint: Path, processes: int, parts: list[Part]) -> Check:
     name, wanted = "resume_rng", [part.file for part in parts]
     found = sorted(path.name for path in checkpoint.glob("rng_state*.pth"))
     missing = [part for part in parts if part.state == MISSING]
-    fix = "continue with as many processes as before, or accept it"
+    fix, about = text("ahead.state.rng_processes"), {"checkpoint": checkpoint.name}
     if missing and not found:
-        text = f"{checkpoint.name} has no RNG state: not bit-exact (dropout and shuffling draw other numbers)"
-        return Check(name, WARN, found, wanted, text, "accept it, or resume from another checkpoint")
+        told = text("ahead.state.rng_missing", **about)
+        return Check(name, WARN, found, wanted, told, text("ahead.state.rng_accept"))
     if missing:
-        of = "one process" if found == ["rng_state.pth"] else f"{len(found)} processes"
-        text = f"{checkpoint.name} has the RNG state of {of} ({found[0]} ...), this run has {processes}: not bit-exact"
-        return Check(name, WARN, found, wanted, text, fix)
+        about |= {"file": found[0], "processes": processes}
+        one = found == ["rng_state.pth"]
+        told = text("ahead.state.rng_one" if one else "ahead.state.rng_many", count=len(found), **about)
+        return Check(name, WARN, found, wanted, told, fix)
     for part in parts:
         if part.state != GOOD:
-            text = f"{checkpoint.name}/{part.file} cannot be read ({part.why}): the training would end at its start"
-            return Check(name, FAIL, part.file, None, text, f"remove {part.file} (not bit-exact then), or another one")
-    more = f"; {len(found)} files for {processes} process(es)" if len(found) > len(wanted) else ""
+            told = text("ahead.state.rng_broken", file=part.file, why=part.why, **about)
+            return Check(name, FAIL, part.file, None, told, text("ahead.state.rng_remove", file=part.file))
+    more = len(found) > len(wanted)
     status = WARN if more and processes > 1 else PASS
-    text = f"{checkpoint.name} has its RNG state{more}"
-    return Check(name, status, found, wanted, text, fix if status == WARN else "")
+    told = text("ahead.state.rng_there", **about)
+    if more:
+        told = text("ahead.state.rng_more", count=len(found), processes=processes, **about)
+    return Check(name, status, found, wanted, told, fix if status == WARN else "")

@@ -7,6 +7,7 @@ transformers 5.6.0 (`Trainer.train`).
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...texts import text
 from .effective import Effective
 
 #: in `output_dir`; deleted with `overwrite_output_dir`
@@ -53,41 +54,40 @@ def how_it_starts(run: Effective) -> Start:
     def start(kind: str, reason: str, why: str, checkpoint: Path | None = None) -> Start:
         if kind == "resume" and run.get("stage") in NEVER:
             kind, reason = "refused", "stage_ends"
-            why = f"{why}; but LlamaFactory ends with an error: stage: {run.get('stage')} cannot resume"
+            why = text("ahead.start.stage_ends", why=why, stage=run.get("stage"))
         return Start(kind, why, reason, checkpoint, bool(asked), found, deletes)
 
     if asked is not None and not can:
-        why = f"starts new: LlamaFactory ignores resume_from_checkpoint with stage: {run.get('stage')} and full tuning"
-        return start("new", "stage_ignores", why)
+        return start("new", "stage_ignores", text("ahead.start.stage_ignores", stage=run.get("stage")))
     if asked is True:  # left to transformers
         if not found:
-            why = f"resume_from_checkpoint: true, and there is no checkpoint in {output}"
-            return start("refused", "none_there", why)
-        return start("resume", "asked_newest", f"will resume from {found[-1]}, the newest", output / found[-1])
-    if asked:
+            return start("refused", "none_there", text("ahead.start.none_there", output=output))
+        why = text("ahead.start.asked_newest", checkpoint=found[-1])
+        return start("resume", "asked_newest", why, output / found[-1])
+    if asked is False:
+        return start("new", "off", text("ahead.start.off"))
+    if asked is not None:  # a word that is no folder, be it 0 or "", is taken for one
         folder = Path(str(asked))
-        if not folder.is_dir():
-            return start("refused", "no_such_folder", f"resume_from_checkpoint: no such folder {folder}")
-        return start("resume", "asked", f"will resume from {folder.name}, as asked", folder)
-    if asked is not None:  # false
-        return start("new", "off", "starts new: resume_from_checkpoint is off")
+        if asked == "" or not folder.is_dir():
+            return start("refused", "no_such_folder", text("ahead.start.no_such_folder", folder=folder))
+        return start("resume", "asked", text("ahead.start.asked", checkpoint=folder.name), folder)
     if not output.is_dir():
-        return start("new", "no_folder", f"starts new: {output} does not exist yet")
+        return start("new", "no_folder", text("ahead.start.no_folder", output=output))
     if overwrite:
-        why = "starts new: overwrite_output_dir is on" if found or deletes else "starts new"
+        why = text("ahead.start.overwrite") if found or deletes else text("ahead.start.new")
         return start("new", "overwrite", why)
     if not can:
-        return start("new", "stage", "starts new: LlamaFactory cannot resume this stage")
+        return start("new", "stage", text("ahead.start.stage"))
     if found:
-        why = f"will resume from {found[-1]}, which lies in output_dir, unasked"
+        why = text("ahead.start.unasked", checkpoint=found[-1])
         return start("resume", "unasked", why, output / found[-1])
     from llamafactory.extras.constants import CHECKPOINT_NAMES
 
     names = sorted(name for name in CHECKPOINT_NAMES if (output / name).is_file())
     if names:
-        why = f"{output} holds {names[0]} and no checkpoint: LlamaFactory refuses to start"
+        why = text("ahead.start.model_there", output=output, name=names[0])
         return start("refused", "model_there", why)
-    return start("new", "empty", "starts new: no checkpoint in output_dir")
+    return start("new", "empty", text("ahead.start.empty"))
 
 
 def can_resume(run: Effective) -> bool:
@@ -104,4 +104,5 @@ def checkpoints_in(output: Path) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     matches = [match for name in names if (match := _re_checkpoint.search(name))]
+    matches.reverse()  # of two with one number (checkpoint-8, checkpoint-08) it takes the one that is listed first
     return [match.string for match in sorted(matches, key=lambda match: int(match[1]))]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ...errors import ConfigError
-from ...output import as_json, own_stdout
+from ...output import own_stdout, print_json
 from ...texts import text
 from ..result import FAIL, PASS, WARN
 
@@ -44,15 +44,15 @@ class Request:
 def add_options(parser) -> None:
     """The verb's words, for argparse."""
     add = parser.add_argument
-    add("config", metavar="RUN.yaml", help="the run config that LlamaFactory would train with")
-    add("overrides", nargs="*", metavar="key=value", help="as for `train`")
-    add("--suite", metavar="FILE", help="what is asked (default: obs: {suite: ...}, or the three fixed probes)")
-    add("--endpoint", metavar="URL", help="of the vLLM server (default: the probe callback's, or localhost:8000)")
-    add("--backend", choices=BACKENDS, default="auto", help="what generates (default: vLLM where it answers)")
-    add("--device", default="auto", help="local: auto, cpu, cuda, cuda:1 (default: the GPU if there is room)")
-    add("--out", metavar="FILE.json", help="default: RUN.baseline.json beside the config, or obs: {baseline: ...}")
-    add("--again", action="store_true", help="measure although this very baseline is recorded")
-    add("--json", action="store_true", help="the record on stdout and nothing else there")
+    add("config", metavar="RUN.yaml", help=text("help.common.config"))
+    add("overrides", nargs="*", metavar="key=value", help=text("help.common.overrides"))
+    add("--suite", metavar="FILE", help=text("help.baseline.suite"))
+    add("--endpoint", metavar="URL", help=text("help.baseline.endpoint"))
+    add("--backend", choices=BACKENDS, default="auto", help=text("help.baseline.backend"))
+    add("--device", default="auto", help=text("help.baseline.device"))
+    add("--out", metavar="FILE.json", help=text("help.baseline.out"))
+    add("--again", action="store_true", help=text("help.baseline.again"))
+    add("--json", action="store_true", help=text("help.baseline.json"))
 
 
 def request(args) -> Request:
@@ -127,7 +127,7 @@ def _run(request: Request, stdout: TextIO) -> int:
     if table is not None and not request.out and not recorded.is_record(table):
         view.say(text("baseline.command.table", table=table), "warn")
     if request.as_json:
-        print(as_json(record, stdout, indent=2), file=stdout)
+        print_json(record, stdout)
     return 1 if layers == FAIL else 0
 
 

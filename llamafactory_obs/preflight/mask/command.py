@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ConfigError
-from ...output import as_json, own_stdout
+from ...output import own_stdout, print_json
+from ...texts import text
 from ..result import ERROR, FAIL
 
 
@@ -35,13 +36,13 @@ class Request:
 def add_options(parser) -> None:
     """The verb's words, for argparse."""
     add = parser.add_argument
-    add("config", metavar="RUN.yaml", help="the run config that LlamaFactory would train with")
-    add("overrides", nargs="*", metavar="key=value", help="as for `train`")
-    add("--samples", type=int, metavar="N", help="at most so many rows per split (default: all)")
-    add("--rows", type=int, default=3, metavar="N", help="show so many rows, the worst first (default: 3)")
-    add("--html", metavar="FILE", help="write a page with these rows in full")
-    add("--confirm", action="store_true", help="accept this share; a later change of data or template asks again")
-    add("--json", action="store_true", help="one JSON object on stdout and nothing else there")
+    add("config", metavar="RUN.yaml", help=text("help.common.config"))
+    add("overrides", nargs="*", metavar="key=value", help=text("help.common.overrides"))
+    add("--samples", type=int, metavar="N", help=text("help.mask.samples"))
+    add("--rows", type=int, default=3, metavar="N", help=text("help.mask.rows"))
+    add("--html", metavar="FILE", help=text("help.mask.html"))
+    add("--confirm", action="store_true", help=text("help.mask.confirm"))
+    add("--json", action="store_true", help=text("help.common.json"))
 
 
 def request(args) -> Request:
@@ -72,24 +73,22 @@ def run(request: Request) -> int:
         ConfigError: nothing can be done with these words.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    if request.html is not None and not request.html.parent.is_dir():
-        raise ConfigError(f"--html {request.html}: no such folder {request.html.parent}")
     with own_stdout() as stdout:
+        from ...charts import check_page, write_page
         from ..run_config import read_run_config
         from .gate import mask_gate
 
+        if request.html is not None:
+            check_page(request.html)
         config = read_run_config(request.config, request.overrides)
         report = mask_gate(config, request.samples, request.rows, request.confirm)
     gate = report.gate()
     if request.html is not None:
         from .page import page
 
-        try:
-            request.html.write_text(page(report, request.config.name), encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"--html {request.html}: {error.strerror}") from None
+        write_page(page(report, request.config.name), request.html)
     if request.as_json:
-        print(as_json(report.as_dict(), stdout, indent=2), file=stdout)
+        print_json(report.as_dict(), stdout)
     else:
         from rich.console import Console
 

@@ -2,6 +2,7 @@
 
 from html import escape
 
+from ...charts import MARK
 from .gate import MaskReport
 from .worst import Row
 
@@ -25,7 +26,7 @@ def page(report: MaskReport, title: str) -> str:
     """The whole page."""
     gate = report.gate()
     parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
+        f"{MARK}<html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
         f"<title>mask of {escape(title)}</title><style>{_STYLE}</style>",
         f"<h1>The mask of {escape(title)}: <span class={gate['status']}>{gate['status']}</span></h1>",
         _table(report),

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ConfigError
-from ...output import as_json, own_stdout
+from ...output import own_stdout, print_json
+from ...texts import text
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,13 @@ class Request:
 def add_options(parser) -> None:
     """The verb's words, for argparse."""
     add = parser.add_argument
-    add("config", metavar="RUN.yaml", help="the run config that LlamaFactory would train with")
-    add("overrides", nargs="*", metavar="key=value", help="as for `train`")
-    add("--longest", type=int, metavar="TOKENS", help="the longest row after the cutoff (default: cutoff_len)")
-    add("--beside", type=float, metavar="GIB", help="what other processes hold (default: what NVML sees)")
-    add("--vllm-share", type=float, metavar="S", help="vLLM's --gpu-memory-utilization, such as 0.55")
-    add("--against", metavar="DIR", help="compare with what was measured in this run's record")
-    add("--json", action="store_true", help="one JSON object on stdout and nothing else there")
+    add("config", metavar="RUN.yaml", help=text("help.common.config"))
+    add("overrides", nargs="*", metavar="key=value", help=text("help.common.overrides"))
+    add("--longest", type=int, metavar="TOKENS", help=text("help.memory.longest"))
+    add("--beside", type=float, metavar="GIB", help=text("help.memory.beside"))
+    add("--vllm-share", type=float, metavar="S", help=text("help.memory.vllm-share"))
+    add("--against", metavar="DIR", help=text("help.memory.against"))
+    add("--json", action="store_true", help=text("help.common.json"))
 
 
 def request(args) -> Request:
@@ -91,7 +92,7 @@ def run(request: Request) -> int:
             "remedies": [cure.as_dict() for cure in cures],
             "against": [one.as_dict() for one in compared],
         }
-        print(as_json(answer, stdout, indent=2), file=stdout)
+        print_json(answer, stdout)
     else:
         from rich.console import Console
 

@@ -5,6 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ... import texts
+from ...texts.sentences import sentence
 from .against import Comparison
 from .estimate import Estimate
 from .remedies import Remedy
@@ -49,7 +50,7 @@ def show(estimate: Estimate, room: Room, cures: list[Remedy], compared: list[Com
         text = texts.text("memory.cross_check", what=check["what"], off=check["off"])
         console.print(Text(text, style="dim"))
     for note in estimate.notes:
-        console.print(Text(texts.text("memory.note"), style="bold") + Text(note))
+        console.print(Text(texts.text("memory.note"), style="bold") + Text(sentence(note)))
     if cures:
         console.print(Text(texts.text("memory.change"), style="bold"))
         for number, cure in enumerate(cures, 1):

@@ -2,12 +2,12 @@
 
 import math
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ConfigError
-from ...output import as_json, own_stdout
+from ...output import own_stdout, print_json, progress
+from ...texts import text
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Request:
 def add_options(parser) -> None:
     """The verb's words, for argparse."""
     add = parser.add_argument
-    add("config", metavar="RUN.yaml", help="the run config that LlamaFactory would train with")
-    add("overrides", nargs="*", metavar="key=value", help="as for `train`")
-    add("--steps", type=int, default=500, metavar="N", help="at most so many steps (default: 500)")
-    add("--row", action="append", default=[], metavar="[NAME:]N", help="a row of the batch, from 0; may be repeated")
-    add("--rows-longest", action="store_true", help="take the longest rows, not ordinary ones")
-    add("--lr", type=float, metavar="RATE", help="another learning rate than the config's")
-    add("--json", action="store_true", help="one JSON object on stdout and nothing else there")
+    add("config", metavar="RUN.yaml", help=text("help.common.config"))
+    add("overrides", nargs="*", metavar="key=value", help=text("help.common.overrides"))
+    add("--steps", type=int, default=500, metavar="N", help=text("help.overfit.steps"))
+    add("--row", action="append", default=[], metavar="[NAME:]N", help=text("help.overfit.row"))
+    add("--rows-longest", action="store_true", help=text("help.overfit.rows-longest"))
+    add("--lr", type=float, metavar="RATE", help=text("help.overfit.lr"))
+    add("--json", action="store_true", help=text("help.common.json"))
 
 
 def request(args) -> Request:
@@ -85,10 +85,10 @@ def run(request: Request) -> int:
             wanted=request.rows,
             take_longest=request.longest,
             rate=request.rate,
-            say=lambda line: print(line, file=sys.stderr, flush=True),
+            say=progress,
         )
     if request.as_json:
-        print(as_json(outcome.as_dict(), stdout, indent=2), file=stdout)
+        print_json(outcome.as_dict(), stdout)
     else:
         from .terminal import show
 

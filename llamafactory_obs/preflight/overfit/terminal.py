@@ -5,22 +5,23 @@ import math
 from typing import TextIO
 
 from ... import texts
-from ...texts.wrap import cells, wrapped
+from ...texts.sentences import sentence
+from ...texts.wrap import COLUMNS, labelled, wrapped
 from .outcome import FAILED, KNOWN, LEARNED, Outcome
 from .rule import Rule
 
 _BARS, _PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.-=*#"
-_CURVE, _COLUMNS = 60, 80
+_CURVE = 60
 
 
 def show(outcome: Outcome, out: TextIO) -> None:
     """Print it, without colour: the first line is the verdict."""
     bars = _BARS if (out.encoding or "").lower().startswith("utf") else _PLAIN_BARS
-    lines = _wrapped("", _verdict(outcome))
+    lines = wrapped(_verdict(outcome), COLUMNS, then="  ")
     if len(outcome.losses) > 1:
         lines.append(texts.text("overfit.loss", curve=sparkline(outcome.losses, _CURVE, bars)))
     if outcome.batch:
-        lines += _wrapped(texts.text("overfit.label.batch"), _batch(outcome.batch))
+        lines += labelled(texts.text("overfit.label.batch"), _batch(outcome.batch))
         # one line, whatever its length: to be copied
         lines.append(texts.text("overfit.again", rows=_again(outcome.batch)))
     if outcome.learning_rate is not None:
@@ -28,11 +29,12 @@ def show(outcome: Outcome, out: TextIO) -> None:
     if outcome.causes:
         lines.append(texts.text("overfit.causes"))
     for number, cause in enumerate(outcome.causes, 1):
-        lines += _wrapped(f"  {number}. ", cause.detail)
-        lines += _wrapped("     -> ", cause.fix) if cause.fix else []
+        lines += labelled(f"  {number}. ", cause.detail)
+        lines += labelled("     -> ", cause.fix) if cause.fix else []
     if outcome.last_words:
         lines += [texts.text("overfit.last_words"), *(f"  {line}" for line in outcome.last_words)]
-    lines += itertools.chain.from_iterable(_wrapped(texts.text("overfit.label.note"), note) for note in outcome.notes)
+    notes = map(sentence, outcome.notes)
+    lines += itertools.chain.from_iterable(labelled(texts.text("overfit.label.note"), note) for note in notes)
     print("\n".join(lines), file=out)
 
 
@@ -91,8 +93,3 @@ def _again(batch: list[dict]) -> str:
     several = len({row["dataset"] for row in batch}) > 1
     rows = dict.fromkeys(f"{row['dataset']}:{row['row']}" if several else str(row["row"]) for row in batch)
     return " ".join(f"--row {row}" for row in rows)
-
-
-def _wrapped(label: str, said: str) -> list[str]:
-    """Text behind its label; a line that goes on is indented as far."""
-    return wrapped(said, _COLUMNS, label, " " * (cells(label) or 2))

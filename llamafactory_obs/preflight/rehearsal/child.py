@@ -6,6 +6,7 @@ In this process a training would leave the state of accelerate, the CUDA context
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -88,15 +89,18 @@ def train(
     """Train a derived config with `llamafactory-obs train` and wait for it.
 
     Args:
-        config: its file.
+        config: its file; where its path holds a blank, a copy in the child's TMPDIR is trained, if that holds none.
         output_dir: the one in it; `on_step` is called with each row of its record's `steps.jsonl`.
         log: stdout and stderr of the training.
+        env: see `environment`.
         kill_when: asked all the time; at the first true all its processes get SIGKILL, as on a machine that is gone.
 
     Raises:
         KeyboardInterrupt, SystemExit: Ctrl-C, or within `signals_raise` SIGTERM and SIGHUP; the training's processes
             are ended before.
     """
+    if " " in str(config) and " " not in env["TMPDIR"]:  # LlamaFactory splits its torchrun command at blanks
+        config = Path(shutil.copy(config, Path(env["TMPDIR"]) / config.name))
     command = [sys.executable, "-m", "llamafactory_obs.cli", "train", str(config)]
     started = time.monotonic()
     with log.open("wb") as out:

@@ -4,10 +4,12 @@ Machine keys (`bf16`, `deepspeed`, `quantization_bit` ...), the model, the metho
 everything that decides how a row becomes tokens stay as they are.
 """
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...settings import Settings
 from ..run_config import RunConfig
 
 #: a key that is taken out, so that LlamaFactory's default holds
@@ -32,21 +34,25 @@ NO_EVALUATION = {
     "early_stopping_steps": GONE,
 }
 
-#: nothing leaves the folder, nothing is resumed, each step is logged
-_ALONE = {
+#: nothing leaves the folder, nothing is resumed
+ALONE = {
     "do_train": True,
     "overwrite_output_dir": True,
     "resume_from_checkpoint": GONE,
-    "report_to": "none",
     "use_swanlab": False,
     "push_to_hub": False,
     "run_name": GONE,
     "logging_dir": GONE,
+    "plot_loss": False,
+    "disable_tqdm": True,
+}
+
+#: nothing is reported, each step is logged
+_LOGS = {
+    "report_to": "none",
     "logging_steps": 1,
     "logging_strategy": GONE,
     "logging_first_step": GONE,
-    "plot_loss": False,
-    "disable_tqdm": True,
 }
 
 #: a schedule over the steps of the real run would be nothing but its warm-up here
@@ -65,7 +71,7 @@ _ROWS = {
 }
 
 #: what stands for "not given" where LlamaFactory's default does the same
-_NEUTRAL = (GONE, False, 0, "none", "no", "concat")
+NEUTRAL = (GONE, False, 0, "none", "no", "concat")
 
 
 @dataclass(frozen=True)
@@ -93,26 +99,46 @@ def derive(config: RunConfig, data: dict, output_dir: Path, callbacks: list, cha
         callbacks: the whole list; those of the config are left out.
         changes: further keys; `GONE` takes one out.
     """
-    from llamafactory.extras.misc import is_env_enabled
-
-    wanted = {**NO_EVALUATION, **_ALONE, **_RATE, **_ROWS, **data, **changes, "output_dir": str(output_dir)}
-    other_hub = is_env_enabled("USE_MODELSCOPE_HUB") or is_env_enabled("USE_OPENMIND_HUB")
-    if config.given.get("cache_dir") and not other_hub:
+    wanted = {**NO_EVALUATION, **ALONE, **_LOGS, **_RATE, **_ROWS, **data, **changes, "output_dir": str(output_dir)}
+    if config.given.get("cache_dir") and not uses_other_hub():
         wanted["cache_dir"] = GONE  # data sets are cached there too; `child.environment` says where the model is
-    given, changed = dict(config.given), {}
-    for key, value in wanted.items():
-        before = given.pop(key, None)
-        if value is not GONE:
-            given[key] = value
-        if before != value and not (before is None and value in _NEUTRAL):
-            changed[key] = {"from": before, "to": value}
-    settings = config.settings
-    obs = {name: getattr(settings, name) for name in ("mask_range", "limit_gib", "margin_gib")}
-    given["obs"] = {name: list(value) if name == "mask_range" else value for name, value in obs.items() if value}
-    given["callbacks"] = callbacks
+    given, changed = replaced(config.given, wanted, NEUTRAL)
+    given["obs"], given["callbacks"] = limits(config.settings), callbacks
     ours = {name_of(entry) for entry in callbacks}
     left_out = [name for name in map(name_of, config.callbacks) if name not in ours]
     return Derived(given, changed, left_out)
+
+
+def replaced(given: Mapping, wanted: Mapping, neutral: tuple = ()) -> tuple[dict, dict]:
+    """The keys of a config with others in their place, and what that changes.
+
+    Args:
+        wanted: `GONE` takes a key out.
+        neutral: where a key is not given, one of these is no change.
+
+    Returns:
+        All keys, and key -> `{"from", "to"}`.
+    """
+    kept, changed = dict(given), {}
+    for key, value in wanted.items():
+        before = kept.pop(key, None)
+        if value is not GONE:
+            kept[key] = value
+        if before != value and not (before is None and value in neutral):
+            changed[key] = {"from": before, "to": value}
+    return kept, changed
+
+
+def limits(settings: Settings) -> dict:
+    """What our callbacks read of the `obs:` block in any training, as it stands there."""
+    found = {name: getattr(settings, name) for name in ("mask_range", "limit_gib", "margin_gib")}
+    return {name: list(value) if name == "mask_range" else value for name, value in found.items() if value}
+
+
+def uses_other_hub() -> bool:
+    """Do models come from another hub than Hugging Face's? As `llamafactory.extras.misc.is_env_enabled` reads it."""
+    names = ("USE_MODELSCOPE_HUB", "USE_OPENMIND_HUB")
+    return any(os.environ.get(name, "0").lower() in ("true", "y", "1") for name in names)
 
 
 def write_config(derived: Derived, path: Path, comment: str) -> None:

@@ -1,6 +1,5 @@
 """The smoke run: the same config for 10 steps and one checkpoint, in its own folder, the longest rows included."""
 
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -9,6 +8,8 @@ from pathlib import Path
 
 from ... import __version__
 from ...errors import ConfigError
+from ...texts import text
+from ...texts.sentences import sentence
 from ..run_config import RunConfig
 from ..signals import signals_raise
 from . import child, data
@@ -70,16 +71,13 @@ def run_smoke(config: RunConfig, folder: Path, *, steps: int = 10, say: Callable
     write_config(derived, folder / CONFIG, "made from the config of a real run; what was changed stands beside it")
     write_marker(folder, marker)
     for note in notes:
-        say(f"smoke run: {note}")
-    say(f"smoke run: {_describe(marker)}; log: {folder / LOG}")
+        say(text("smoke.say", said=sentence(note)))
+    say(text("smoke.say", said=sentence(f"{_describe(marker)}; log: {folder / LOG}")))
     started = time.monotonic()
     try:
         with signals_raise(), tempfile.TemporaryDirectory(prefix="llamafactory-obs-") as scratch:
             env = child.environment(Path(scratch), config.given, derived.given)
-            start = folder / CONFIG
-            if " " in str(start):  # LlamaFactory splits its torchrun command at blanks
-                start = Path(shutil.copy(start, Path(scratch) / CONFIG))
-            ended = child.train(start, folder, folder / LOG, env, lambda row: say(step_line(row, steps)))
+            ended = child.train(folder / CONFIG, folder, folder / LOG, env, lambda row: say(step_line(row, steps)))
     except BaseException:
         write_marker(folder, marker | {"interrupted": True, "seconds": round(time.monotonic() - started, 1)})
         raise
@@ -90,10 +88,10 @@ def run_smoke(config: RunConfig, folder: Path, *, steps: int = 10, say: Callable
 
 def step_line(row: dict, steps: int) -> str:
     """One row of the record for a person: `step 3/10  loss 1.234  grad norm 0.51  longest 512  0.8 s`."""
-    columns = (("train/loss", "loss {:.4g}"), ("train/grad_norm", "grad norm {:.3g}"))
-    columns += (("data/max_length", "longest {:.0f}"), ("system/peak_reserved_gib", "peak {:.2f} GiB"))
-    found = [text.format(row[key]) for key, text in columns if row.get(key) is not None]
-    return "  ".join([f"step {row['step']}/{steps}", *found])
+    columns = {"train/loss": "loss", "train/grad_norm": "grad_norm"}
+    columns |= {"data/max_length": "longest", "system/peak_reserved_gib": "peak"}
+    found = [text(f"smoke.row.{name}", value=row[key]) for key, name in columns.items() if row.get(key) is not None]
+    return "  ".join([text("smoke.row.step", step=row["step"], steps=steps), *found])
 
 
 def _batches(rows: Rows, steps: int, processes: int) -> Batches:
@@ -161,7 +159,7 @@ def _derive(config: RunConfig, folder: Path, keys: dict, steps: int) -> Derived:
 
 def _describe(marker: dict) -> str:
     batch, longest = marker["batch"], marker["longest"]
-    text = f"{marker['steps']} steps of {batch['micro']} x {batch['accumulation']} x {batch['processes']} rows"
+    said = f"{marker['steps']} steps of {batch['micro']} x {batch['accumulation']} x {batch['processes']} rows"
     if longest["steps"]:
-        text += f"; the longest ({longest['length']} tokens) fill a micro-batch of step {longest['steps'][0]}"
-    return text
+        said += f"; the longest ({longest['length']} tokens) fill a micro-batch of step {longest['steps'][0]}"
+    return said

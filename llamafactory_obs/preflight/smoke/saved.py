@@ -6,6 +6,7 @@ from ... import texts
 from ...checkpoint.files import Incomplete, read_json
 from ...checkpoint.part import BROKEN, DOUBTFUL, GOOD, MISSING, STALE, Expected, Part
 from ...checkpoint.resume_state import resume_parts
+from ...texts.sentences import sentence
 from ..result import ERROR, FAIL, PASS, WARN, Check
 from .evidence import Evidence, truth
 
@@ -44,12 +45,11 @@ def check_complete(run: Evidence) -> Check:
     if why:
         key = why.partition("set ")[2]
         if key:
-            text = texts.text("smoke.saved.shards", name=run.checkpoint.name, why=why)
+            text = texts.text("smoke.saved.shards", name=run.checkpoint.name, why=sentence(why))
             return Check(name, FAIL, proof.kind, "whole", text, key)
         fix = texts.text("smoke.saved.free_disk", again=texts.text("smoke.again"))
-        return Check(
-            name, FAIL, why, "whole", texts.text("smoke.saved.not_whole", name=run.checkpoint.name, why=why), fix
-        )
+        text = texts.text("smoke.saved.not_whole", name=run.checkpoint.name, why=sentence(why))
+        return Check(name, FAIL, why, "whole", text, fix)
     text = texts.text(
         "smoke.saved.whole", name=run.checkpoint.name, kind=proof.kind, files=len(proof.files), step=proof.step
     )

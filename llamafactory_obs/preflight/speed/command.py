@@ -3,12 +3,12 @@
 import argparse
 import math
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ConfigError
-from ...output import as_json, own_stdout
+from ...output import own_stdout, print_json, progress
+from ...texts import text
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Request:
 def add_options(parser) -> None:
     """The verb's words, for argparse."""
     add, either = parser.add_argument, argparse.BooleanOptionalAction
-    add("config", metavar="RUN.yaml", help="the run config that LlamaFactory would train with")
-    add("overrides", nargs="*", metavar="key=value", help="as for `train`")
-    add("--steps", type=int, metavar="N", help="measured steps of a block (default: as many as take 20 s, 4 to 24)")
-    add("--eval", action=either, default=True, help="measure an evaluation, where the config asks for one")
-    add("--save", action=either, default=True, help="measure a save, where the config asks for one")
-    add("--callbacks", action="store_true", help="let callbacks take part that are not ours, side effects included")
-    add("--price-per-hour", type=float, metavar="X", help="of the machine: what the whole run would cost")
-    add("--json", action="store_true", help="one JSON object on stdout and nothing else there")
+    add("config", metavar="RUN.yaml", help=text("help.common.config"))
+    add("overrides", nargs="*", metavar="key=value", help=text("help.common.overrides"))
+    add("--steps", type=int, metavar="N", help=text("help.baseline-speed.steps"))
+    add("--eval", action=either, default=True, help=text("help.baseline-speed.eval"))
+    add("--save", action=either, default=True, help=text("help.baseline-speed.save"))
+    add("--callbacks", action="store_true", help=text("help.baseline-speed.callbacks"))
+    add("--price-per-hour", type=float, metavar="X", help=text("help.baseline-speed.price-per-hour"))
+    add("--json", action="store_true", help=text("help.common.json"))
 
 
 def request(args) -> Request:
@@ -85,10 +85,10 @@ def run(request: Request) -> int:
         report = measure_speed(
             read_run_config(request.config, request.overrides),
             Wish(request.steps, request.evaluate, request.save, request.callbacks, request.price),
-            say=lambda line: print(line, file=sys.stderr, flush=True),
+            say=progress,
         )
     if request.as_json:
-        print(as_json(report.as_dict(), stdout, indent=2), file=stdout)
+        print_json(report.as_dict(), stdout)
     else:
         from .terminal import show
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ...plugin.registry import OWN, known_names, resolve
 from ...texts import text
-from ..rehearsal.derive import GONE, Derived, name_of
+from ..rehearsal.derive import ALONE, GONE, Derived, limits, name_of, replaced
 from ..run_config import RunConfig
 
 _MEASURE = "llamafactory_obs.preflight.speed.callback.MeasureSpeed"
@@ -23,19 +23,6 @@ _RHYTHM = {
     "metric_for_best_model": GONE,
     "greater_is_better": GONE,
     "early_stopping_steps": GONE,
-}
-#: nothing leaves the folder, nothing is resumed
-_ALONE = {
-    "do_train": True,
-    "overwrite_output_dir": True,
-    "resume_from_checkpoint": GONE,
-    "use_swanlab": False,
-    "push_to_hub": False,
-    "run_name": GONE,
-    "logging_dir": GONE,
-    "plot_loss": False,
-    "disable_tqdm": True,
-    "include_effective_tokens_per_second": GONE,
 }
 #: trackers that only write files
 _LOCAL = ("tensorboard",)
@@ -57,31 +44,25 @@ def derive(
     Returns:
         The config, the names of the user's callbacks that take part, and what that leaves out, for people.
     """
-    trackers, limits = _trackers(config)
-    changes = {**_RHYTHM, **_ALONE, "report_to": trackers, "output_dir": str(output_dir)}
+    trackers, told = _trackers(config)
+    changes = {**_RHYTHM, **ALONE, "include_effective_tokens_per_second": GONE}
+    changes |= {"report_to": trackers, "output_dir": str(output_dir)}
     if not _is_tokenized(config.given.get("tokenized_path")):
         changes["tokenized_path"] = GONE  # LlamaFactory would write it
     if config.given.get("cache_dir"):
         changes["cache_dir"] = GONE  # data sets are cached there too; `rehearsal.child.environment` names the model's
-    given, changed = dict(config.given), {}
-    for key, value in changes.items():
-        before = given.pop(key, None)
-        if value is not GONE:
-            given[key] = value
-        if before != value:
-            changed[key] = {"from": before, "to": value}
+    given, changed = replaced(config.given, changes)
     kept = [entry for entry in config.callbacks if _takes_part(name_of(entry), every_callback)]
     names = [name_of(entry) for entry in kept]
     left_out = [name for name in map(name_of, config.callbacks) if name not in names]
     for name in left_out:
         if name not in known_names() and "." not in name:
             resolve(name, "callbacks")  # says that nobody knows it
-    limits += [_why_not(name) for name in left_out]
-    obs = {name: getattr(config.settings, name) for name in ("mask_range", "limit_gib", "margin_gib")}
-    given["obs"] = {name: list(value) if name == "mask_range" else value for name, value in obs.items() if value}
+    told += [_why_not(name) for name in left_out]
+    given["obs"] = limits(config.settings)
     own = [] if "throughput" in names else ["throughput"]
     given["callbacks"] = [*kept, *own, {_MEASURE: options}]
-    return Derived(given, changed, left_out), names, limits
+    return Derived(given, changed, left_out), names, told
 
 
 def _trackers(config: RunConfig) -> tuple[str | list[str], list[str]]:

@@ -3,11 +3,11 @@
 from typing import TextIO
 
 from ...texts import text
-from ...texts.wrap import cells, padded, wrapped
+from ...texts.wrap import labelled, padded, right
 from .layers import Layer
 from .report import Report
 
-_COLUMNS, _BAR = 80, 16
+_BAR = 16
 
 
 def show(report: Report, out: TextIO) -> None:
@@ -15,11 +15,11 @@ def show(report: Report, out: TextIO) -> None:
     unicode = (out.encoding or "").lower().startswith("utf")
     lines = _failed(report) if not report.layers else [*_head(report), *_table(report, "█" if unicode else "#")]
     if report.layers:
-        lines += ["", *_facts(report), "", *_wrapped(_label("first"), report.first)]
+        lines += ["", *_facts(report), "", *labelled(_label("first"), report.first)]
     if report.limits:
         lines.append("")
     for limit in report.limits:
-        lines += _wrapped(text("speed.not_in_it"), limit)
+        lines += labelled(text("speed.not_in_it"), limit)
     print("\n".join(lines), file=out)
 
 
@@ -45,11 +45,7 @@ def _table(report: Report, block: str) -> list[str]:
 
 
 def _row(name: str, step: str, share: str, bar: str, rate: str) -> str:
-    return f"  {padded(name, 12)}{_right(step, 10)}{_right(share, 8)}  {bar:<{_BAR}}{rate:>11}"
-
-
-def _right(said: str, width: int) -> str:
-    return " " * (width - cells(said)) + said
+    return f"  {padded(name, 12)}{right(step, 10)}{right(share, 8)}  {bar:<{_BAR}}{rate:>11}"
 
 
 def _detail(layer: Layer) -> str:
@@ -66,16 +62,16 @@ def _facts(report: Report) -> list[str]:
     said += text("speed.before", time=_hours(whole["hours_before_step_1"]))
     if before["rows"]:
         said += text("speed.tokenising", time=_hours(before["tokenize_seconds"] / 3600), rows=before["rows"])
-    lines = _wrapped(_label("run"), said)
+    lines = labelled(_label("run"), said)
     for layer in report.layers:
         if layer.name != "model":
-            lines += _wrapped(_label(layer.name), _detail(layer))
+            lines += labelled(_label(layer.name), _detail(layer))
     workers = text("speed.workers", count=report.advice.recommended, why=report.advice.why)
-    lines += _wrapped(_label("workers"), workers)
+    lines += labelled(_label("workers"), workers)
     if report.padding is not None:
-        lines += _wrapped(_label("padding"), text("speed.padding", share=report.padding))
+        lines += labelled(_label("padding"), text("speed.padding", share=report.padding))
     if report.noise is not None:
-        lines += _wrapped(_label("noise"), text("speed.noise", share=report.noise))
+        lines += labelled(_label("noise"), text("speed.noise", share=report.noise))
     return lines
 
 
@@ -97,8 +93,3 @@ def _hours(hours: float) -> str:
     if hours >= 1:
         return text("speed.time.h", n=hours)
     return text("speed.time.min", n=hours * 60) if hours * 60 >= 1 else text("speed.time.s", n=hours * 3600)
-
-
-def _wrapped(label: str, said: str) -> list[str]:
-    """Text behind its label; a line that goes on is indented as far."""
-    return wrapped(said, _COLUMNS, label, " " * cells(label))

@@ -4,8 +4,8 @@ Unpacked it is a run's folder: every verb reads it. The same run gives the same 
 or names of machines in the archive.
 """
 
-from .pack import pack
+from .pack import check_bundle, pack
 from .told import told
 from .verify import verify
 
-__all__ = ["pack", "told", "verify"]
+__all__ = ["check_bundle", "pack", "told", "verify"]

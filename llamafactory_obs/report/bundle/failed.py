@@ -1,9 +1,9 @@
 """What went wrong with single samples: probes that failed, and the batches of steps that an alert names."""
 
 from ...errors import ConfigError
+from ...record.probes import is_whole
 from ...record.samples import read_samples
 from ...summary import Loaded
-from ...summary.probes import is_whole
 
 #: who speaks of single steps and samples
 _NAMES = frozenset(("label_mask", "samples", "grad_norm_spike", "diagnose"))

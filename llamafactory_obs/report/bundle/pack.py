@@ -16,6 +16,7 @@ from ...diagnosis.result import Diagnosis
 from ...errors import ConfigError
 from ...identity.files import sha256_file
 from ...identity.redact import redact
+from ...output_file import check_output
 from ...record.schema import FOLDER, PREFLIGHT, PROBE, RUN, UNSENT
 from ...summary import Loaded, Price, RunSummary, summarize
 from ...summary.identity_facts import pick
@@ -36,6 +37,15 @@ _EVALUATION += ("trainer_log.jsonl", "trainer_state.json", "generated_prediction
 _NOT_OURS = re.compile(rf"{re.escape(UNSENT.removesuffix('.jsonl'))}.*|\..*|{PROBE}|control|archive")
 
 
+def check_bundle(path: Path) -> Path:
+    """Where a bundle may be written.
+
+    Raises:
+        ConfigError: it cannot be written, or something that is no bundle of ours stands there.
+    """
+    return check_output(path, kind="bundle", ours=_is_ours)
+
+
 def pack(loaded: Loaded, price: Price | None, target: Path) -> dict:
     """Write the bundle.
 
@@ -46,12 +56,9 @@ def pack(loaded: Loaded, price: Price | None, target: Path) -> dict:
         `{"path", "files", "bytes", "manifest_sha256", "weights", "whole": True}`.
 
     Raises:
-        ConfigError: it cannot be written, or something that is no bundle of ours stands there.
+        ConfigError: as `check_bundle`.
     """
-    target = Path(os.path.realpath(target))
-    if not target.parent.is_dir():
-        raise ConfigError(f"{target}: the folder {target.parent} does not exist; make it first")
-    _may_be_replaced(target)
+    target = check_bundle(target)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
         try:
             return _pack(_without_secrets(loaded), price, target, Path(scratch))
@@ -59,15 +66,11 @@ def pack(loaded: Loaded, price: Price | None, target: Path) -> dict:
             raise ConfigError(f"{target}: cannot be written ({error.strerror or error})") from None
 
 
-def _may_be_replaced(target: Path) -> None:
-    if not os.path.lexists(target):
-        return
+def _is_ours(target: Path) -> bool:
     try:
-        ours = target.is_file() and read_manifest(target).get("kind") == KIND
+        return read_manifest(target).get("kind") == KIND
     except (OSError, ValueError, tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error):
-        ours = False
-    if not ours:
-        raise ConfigError(f"{target} exists and is no bundle of ours: not overwritten; name another file")
+        return False
 
 
 def _without_secrets(loaded: Loaded) -> Loaded:

@@ -3,6 +3,8 @@
 import argparse
 import json
 import os
+import re
+from html import unescape
 
 import pytest
 import yaml
@@ -17,6 +19,7 @@ from llamafactory_obs.errors import ConfigError
 from llamafactory_obs.preflight.mask import command
 from llamafactory_obs.preflight.mask.gate import mask_gate
 from llamafactory_obs.preflight.run_config import read_run_config
+from llamafactory_obs.texts import speaking
 
 pytestmark = pytest.mark.usefixtures("llamafactory")
 
@@ -69,6 +72,12 @@ def test_rows_for_a_person(write, capsys, tmp_path):
     assert html.count("<h3>") == 2 and "<span class=in" in html and "<span class=out" in html
     assert "http" not in html.replace("<!doctype html>", ""), "nothing is loaded from elsewhere"
     assert "&lt;|im_start|&gt;" in html and "<|im_start|>" not in html
+    with speaking("zh"):
+        call(path, "--rows", 2, "--html", tmp_path / "mask.html")
+    html = (tmp_path / "mask.html").read_text(encoding="utf-8")
+    read = unescape(re.sub("<style.*?</style>|<pre>.*?</pre>|<code>.*?</code>|<[^>]+>", "\n", html, flags=re.DOTALL))
+    assert "<html lang=zh>" in html and "各行，问题最大的在前" in read and "未通过" in read
+    assert not re.search(r"[a-z]+ [a-z]+ [a-z]+", read), read
 
 
 def test_data_with_markup_stays_text(write, capsys, tmp_path):

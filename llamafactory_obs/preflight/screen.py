@@ -88,7 +88,7 @@ def _number(value: object) -> str:
         return f"{value:.4g}"
     if isinstance(value, (list, tuple)) and len(value) == 2 and all(isinstance(x, (int, float)) for x in value):
         return text("preflight.range", low=value[0], high=value[1])
-    return str(value)
+    return sentence(str(value))
 
 
 def _line(mark: str, style: str, said: str, console: Console) -> None:

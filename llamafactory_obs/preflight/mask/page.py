@@ -3,7 +3,10 @@
 from html import escape
 
 from ...charts import MARK
+from ...texts import language, text
+from ...texts.sentences import sentence
 from .gate import MaskReport
+from .terminal import COLUMNS, figures, heading
 from .worst import Row
 
 _STYLE = """
@@ -18,30 +21,31 @@ pre{font:13px/1.55 ui-monospace,monospace}
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#151515}td,th,pre{border-color:#444}.in{background:#174d27}
 .wrong{background:#7a1020}.out{color:#999}.role{color:#6af}.pass{color:#5c5}.warn{color:#db5}.fail,.error{color:#f77}}
 """
-_COLUMNS = ("split", "dataset", "rows", "dropped", "tokens", "supervised")
-_SHARES = ("share", "share_min", "share_median", "share_max", "expected_share")
 
 
 def page(report: MaskReport, title: str) -> str:
-    """The whole page."""
+    """The whole page, in `language()`."""
     gate = report.gate()
     parts = [
-        f"{MARK}<html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
-        f"<title>mask of {escape(title)}</title><style>{_STYLE}</style>",
-        f"<h1>The mask of {escape(title)}: <span class={gate['status']}>{gate['status']}</span></h1>",
+        f"{MARK}<html lang={language()}><meta charset=utf-8><meta name=viewport content='width=device-width'>",
+        f"<title>{escape(text('mask_page.title', title=title))}</title><style>{_STYLE}</style>",
+        f"<h1>{escape(text('mask_page.head', title=title))}",
+        f"<span class={gate['status']}>{_word(gate['status'])}</span></h1>",
         _table(report),
-        "<table><tr><th>check<th>status<th class=n>value<th class=n>wanted<th></tr>",
+        f"<table><tr><th>{text('mask_page.check')}<th>{text('mask_page.status')}",
+        f"<th class=n>{text('mask_page.value')}<th class=n>{text('mask_page.wanted')}<th></tr>",
         *(
-            f"<tr><td>{escape(c['name'])}<td class={c['status']}>{c['status']}<td class=n>{_cell(c['value'])}"
+            f"<tr><td>{escape(c['name'])}<td class={c['status']}>{_word(c['status'])}<td class=n>{_cell(c['value'])}"
             f"<td class=n>{_cell(c['want'])}<td>{escape(c['detail'])}</tr>"
             for c in gate["checks"]
         ),
         "</table>",
-        *(f"<p><b>Likely cause:</b> {escape(cause)}</p>" for cause in report.causes),
-        f"<p><b>If it is meant:</b> <code>{escape(report.confirm)}</code></p>" if report.confirm else "",
+        *(f"<p><b>{text('mask_page.cause')}</b>{escape(cause)}</p>" for cause in report.causes),
+        f"<p><b>{text('mask_page.meant')}</b><code>{escape(report.confirm)}</code></p>" if report.confirm else "",
         f"<p>{escape(report.note)}</p>" if report.note else "",
-        "<h2>Rows, the worst first</h2><p><span class=in>in the loss</span> <span class=out>out of it</span> "
-        "<span class=wrong>wrong</span></p>",
+        f"<h2>{text('mask_page.rows')}</h2><p>",
+        *(f"<span class={kind}>{text(f'mask_page.{kind}')}</span>" for kind in ("in", "out", "wrong")),
+        "</p>",
         *(_row(row) for row in report.worst),
         "</html>\n",
     ]
@@ -51,30 +55,27 @@ def page(report: MaskReport, title: str) -> str:
 def _table(report: MaskReport) -> str:
     if not report.datasets:
         return ""
-    head = "".join(f"<th class=n>{name.replace('_', ' ')}" for name in (*_COLUMNS, *_SHARES))
-    rows = []
-    for one in [*report.datasets, *(report.splits if len(report.datasets) > len(report.splits) else [])]:
-        cells = [_cell("all" if one[key] is None else one[key]) for key in _COLUMNS]
-        cells += ["-" if one[key] is None else f"{one[key]:.3f}" for key in _SHARES]
-        rows.append("<tr>" + "".join(f"<td class=n>{cell}" for cell in cells) + "</tr>")
+    head = "".join(f"<th class=n>{text(f'mask.column.{name}')}" for name in COLUMNS)
+    rows = ("<tr>" + "".join(f"<td class=n>{escape(cell)}" for cell in row) + "</tr>" for row in figures(report))
     return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
 
 
+def _word(status: str) -> str:
+    return text(f"mask.status.{status}")
+
+
 def _cell(value: object) -> str:
-    return "" if value is None else escape(str(value))
+    return "" if value is None else escape(sentence(str(value)))
 
 
 def _row(row: Row) -> str:
-    share = "dropped" if row.share is None else f"{row.share:.2f} of {row.tokens} tokens in the loss"
-    faults = f"; <span class=fail>{escape(', '.join(row.faults))}</span>" if row.faults else ""
-    text, role = [], None
+    pieces, role = [], None
     for piece in row.pieces:
         if piece.role not in (role, "end"):
             role = piece.role
-            text.append(f"<span class=role>[{escape(role)}]</span> ")
+            pieces.append(f"<span class=role>[{escape(role)}]</span> ")
         kind = "wrong" if piece.wrong else "in" if piece.in_loss else "out"
-        text.append(
-            f"<span class={kind} title='{escape(piece.role)}, {piece.tokens} tokens'>{escape(piece.text)}</span>"
-        )
-    head = f"<h3>{escape(row.split)} {escape(row.dataset)} row {row.number}: {share}{faults}</h3>"
-    return f"{head}<pre>{''.join(text)}</pre>"
+        hover = escape(text("mask_page.piece", role=piece.role, tokens=piece.tokens))
+        pieces.append(f"<span class={kind} title='{hover}'>{escape(piece.text)}</span>")
+    head, faults = map(escape, heading(row))
+    return f"<h3>{head}<span class=fail>{faults}</span></h3><pre>{''.join(pieces)}</pre>"

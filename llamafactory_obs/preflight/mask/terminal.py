@@ -12,7 +12,8 @@ from .gate import MaskReport
 from .worst import Piece, Row
 
 _COLOUR = {PASS: "green", WARN: "yellow", FAIL: "bold red", ERROR: "bold red", SKIPPED: "dim"}
-_COLUMNS = ("split", "data_set", "rows", "dropped", "tokens", "in_loss", "share", "min", "median", "max", "must")
+#: of the table; the words stand in the texts
+COLUMNS = ("split", "data_set", "rows", "dropped", "tokens", "in_loss", "share", "min", "median", "max", "must")
 #: a longer stretch is shown by its two ends
 _SHOWN = 400
 
@@ -49,23 +50,27 @@ def _word(status: str) -> str:
 
 def _table(report: MaskReport) -> Table:
     table = Table(box=None, pad_edge=False)
-    for name in _COLUMNS:
+    for name in COLUMNS:
         side = "left" if name in ("split", "data_set") else "right"
         table.add_column(texts.text(f"mask.column.{name}"), justify=side)
-    for one in [*report.datasets, *(report.splits if len(report.datasets) > len(report.splits) else [])]:
-        figures = [one[key] for key in ("share", "share_min", "share_median", "share_max", "expected_share")]
-        counts = [str(one[key]) for key in ("rows", "dropped", "tokens", "supervised")]
-        name = texts.text("mask.all") if one["dataset"] is None else escape(one["dataset"])
-        table.add_row(one["split"], name, *counts, *("-" if f is None else f"{f:.3f}" for f in figures))
+    for row in figures(report):
+        table.add_row(*map(escape, row))
     return table
 
 
+def figures(report: MaskReport) -> list[list[str]]:
+    """A row for each data set, and where a split has several one for the split; `COLUMNS` says of what."""
+    rows = []
+    for one in [*report.datasets, *(report.splits if len(report.datasets) > len(report.splits) else [])]:
+        shares = [one[key] for key in ("share", "share_min", "share_median", "share_max", "expected_share")]
+        counts = [str(one[key]) for key in ("rows", "dropped", "tokens", "supervised")]
+        name = texts.text("mask.all") if one["dataset"] is None else one["dataset"]
+        rows.append([one["split"], name, *counts, *("-" if share is None else f"{share:.3f}" for share in shares)])
+    return rows
+
+
 def _show_row(row: Row, console: Console) -> None:
-    share = texts.text("mask.dropped")
-    if row.share is not None:
-        share = texts.text("mask.of_tokens", share=row.share, tokens=row.tokens)
-    head = texts.text("mask.row", split=row.split, data_set=row.dataset, number=row.number, share=share)
-    faults = texts.text("mask.faults", faults=texts.text("mask.comma").join(row.faults)) if row.faults else ""
+    head, faults = heading(row)
     console.print(Text(f"\n{head}", style="bold") + Text(faults, style="red"))
     line = Text()
     role = None
@@ -75,6 +80,15 @@ def _show_row(row: Row, console: Console) -> None:
             role = piece.role
         line.append(shortened(piece), style=_style(piece))
     console.print(line, soft_wrap=True)
+
+
+def heading(row: Row) -> tuple[str, str]:
+    """Which row it is and how much of it is in the loss; what is wrong with it, empty where nothing is."""
+    share = texts.text("mask.dropped")
+    if row.share is not None:
+        share = texts.text("mask.of_tokens", share=row.share, tokens=row.tokens)
+    head = texts.text("mask.row", split=row.split, data_set=row.dataset, number=row.number, share=share)
+    return head, texts.text("mask.faults", faults=texts.text("mask.comma").join(row.faults)) if row.faults else ""
 
 
 def _style(piece: Piece) -> str:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import interrupted
 import pytest
 from page_folder import full
 
@@ -26,9 +27,7 @@ def folder(tmp_path_factory):
 
 def start(*words, **environment):
     command = [sys.executable, "-m", "llamafactory_obs.cli", "board", *map(str, words)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
-    )
+    return interrupted.start(command, stdout=subprocess.PIPE, env={**os.environ, **environment})
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

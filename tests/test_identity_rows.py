@@ -210,12 +210,12 @@ def test_text_that_is_not_tokenized_is_unknown():
 
 
 def test_it_is_fast_enough():
-    """200 MB/s on an idle machine; a fifth of it here, where others compute too."""
+    """200 MB/s of an idle core; row by row in Python it would be 2."""
     count = 4_000_000
     ends = np.arange(0, count + 1, 500, dtype=np.int32)
     numbers = pa.array(np.arange(count, dtype=np.int32))
     data = datasets.Dataset(pa.table({"input_ids": pa.ListArray.from_arrays(ends, numbers)}))
     for one in (data, data.shuffle(seed=0)):
-        started = time.perf_counter()
+        started = time.process_time()
         rows_sha256(one)
-        assert count * 4 / 1e6 / (time.perf_counter() - started) > 40
+        assert count * 4 / 1e6 / (time.process_time() - started) > 15

@@ -241,4 +241,4 @@ def test_a_reading_costs_little(tmp_path):
         for _ in range(20):
             load.read()
         costs.append((time.thread_time() - began) / 20)
-    assert min(costs) < 0.002, "once a second that is 0.2 % of a core, on a slow machine"
+    assert min(costs) < 0.01, "once a second: less than 1 % of a core, on a slow machine"

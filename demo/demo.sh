@@ -24,7 +24,7 @@ llamafactory-obs preflight demo/run.yaml --run-smoke 2> "$out/preflight.log" || 
 echo
 echo "the same with one line changed, cutoff_len: 1024 -> 256; it would train, and its loss would fall:"
 sed 's/^cutoff_len: 1024/cutoff_len: 256/' demo/run.yaml > "$out/broken.yaml"
-if llamafactory-obs preflight "$out/broken.yaml" --gate mask 2> "$out/broken.log"; then
+if llamafactory-obs preflight "$out/broken.yaml" --gate mask output_dir="$out/broken" 2> "$out/broken.log"; then
     echo "the broken config was not caught" >&2
     exit 1
 fi

@@ -179,11 +179,12 @@ def test_a_resume_breaks_the_line_and_is_marked(tmp_path):
     assert re.search(r'class="flag resume"[^>]*>resume<', loss) and 'class="at resume"' in chart(page, "lr")
 
 
-def test_the_probe_matrix_is_of_the_newest_suite(tmp_path):
+def test_the_probe_matrix_is_of_the_suite_that_was_asked_most_often(tmp_path):
     old = probe(10, "ancient", True, "x", suite="other")
     rows = [old, probe(20, "call", False, "first"), probe(20, "call", False, "again"), probe(40, "call", True, "ok")]
+    rows.append(probe(40, "ancient", True, "asked once, at the end", suite="golden"))
     page = render(curves := curves_of(tmp_path, steps=[row(1)], probes=rows), diagnosis(curves))
-    assert "ancient" not in page and "Results of another suite are left out: 1." in page
+    assert "ancient" not in page and "are left out: 2." in page
     matrix = re.search(r'<section class="matrix".*?</section>', page, re.S)[0]
     spec = data(matrix)
     assert [[spec["texts"][cell[0]] for cell in cells] for _, cells in spec["rows"]] == [["again", "ok"]]

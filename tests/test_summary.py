@@ -15,7 +15,7 @@ from llamafactory_obs.preflight.run_config import RunConfig
 from llamafactory_obs.record.gates import gates_file, read_gates
 from llamafactory_obs.report.sheet import sheet
 from llamafactory_obs.settings import Settings
-from llamafactory_obs.summary import Price, as_dict, summarize
+from llamafactory_obs.summary import OtherSuite, Price, as_dict, summarize
 from llamafactory_obs.texts import texts
 
 
@@ -169,6 +169,8 @@ def test_probes_alerts_checkpoints_and_the_price(tmp_path):
         {"step": step, "time": BEGIN, "checkpoint": name, "probe": probe, "passed": passed, "suite": "s"}
         for name, step, probe, passed in rows
     ]
+    golden = {"step": 9, "time": BEGIN, "checkpoint": "checkpoint-9", "suite": "g", "suite_name": "golden"}
+    record.more["probes"] += [golden | {"probe": f"q{i}", "passed": i < 3} for i in range(4)]
     (tmp_path / "checkpoint-5").mkdir()
     (tmp_path / "checkpoint-5" / "w").write_bytes(b"1234")
     found = summarize(record.write())
@@ -183,6 +185,7 @@ def test_probes_alerts_checkpoints_and_the_price(tmp_path):
     matrix = found.probes
     assert (matrix.columns, matrix.best) == (["base", "checkpoint-5", "checkpoint-9"], "checkpoint-9")
     assert matrix.totals == [(1, 1), (1, 2), (2, 2)] and matrix.passed["b"] == [None, True, True]
+    assert matrix.others == [OtherSuite("golden", "checkpoint-9", 3, 4)], "asked once, after all others"
 
 
 @pytest.mark.parametrize("price", ["12", -1, True, {"per_hour": 1, "unit": "h"}, {"currency": "CNY"}, float("nan")])

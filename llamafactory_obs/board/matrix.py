@@ -4,15 +4,15 @@ from pathlib import Path
 
 from ..charts.text import cut, visible
 from ..live.tail import Tail
-from ..record.probes import is_whole
+from ..record.probes import is_whole, shown_suite
 from ..record.schema import BASE
 
-#: checkpoints and probes that are shown; characters of one text
-_MOST_COLUMNS, _MOST_PROBES, _LONGEST = 24, 1000, 100_000
+#: checkpoints and probes that are shown; suites that are kept; characters of one text
+_MOST_COLUMNS, _MOST_PROBES, _MOST_SUITES, _LONGEST = 24, 1000, 8, 100_000
 
 
 class Matrix:
-    """Who passed what, by checkpoint; of the newest suite."""
+    """Who passed what, by checkpoint; of the suite that was asked most often."""
 
     def __init__(self, file: Path):
         self._file = file
@@ -21,9 +21,8 @@ class Matrix:
     def _begin(self) -> None:
         self._tail = Tail(self._file)
         self._count = 0
-        self._suite: object = None
-        self._name = ""
-        self._columns: dict[tuple[int, str], dict[str, tuple]] = {}
+        self._suites: dict[str, dict[tuple[int, str], dict[str, tuple]]] = {}
+        self._names: dict[str, str] = {}
 
     def update(self) -> bool:
         """Read what is new; True where something is."""
@@ -40,13 +39,16 @@ class Matrix:
     def _add(self, row: dict, number: int) -> None:
         if not is_whole(row):
             return
-        if row.get("suite") != self._suite:
-            self._suite, self._columns = row.get("suite"), {}
-        self._name = visible(row.get("suite_name") or "")
+        suite = str(row.get("suite"))
+        columns = self._suites[suite] = self._suites.pop(suite, {})  # the newest stands last
+        self._names[suite] = visible(row.get("suite_name") or "")
+        if len(self._suites) > _MOST_SUITES:
+            least = min(list(self._suites)[:-1], key=lambda one: len(self._suites[one]))
+            del self._suites[least], self._names[least]
         errors = row.get("errors")
         headline = str(errors[0]) if isinstance(errors, list) and errors else ""
         cell = (number, int(row["passed"]), visible(cut(headline, 60)))
-        self._columns.setdefault((row["step"], row["checkpoint"]), {})[row["probe"]] = cell
+        columns.setdefault((row["step"], row["checkpoint"]), {})[row["probe"]] = cell
 
     def shown(self) -> dict | None:
         """For the page; None where nothing was probed.
@@ -55,19 +57,21 @@ class Matrix:
             `suite`, `columns`: (step, name) of each checkpoint, the untuned model first; `rows`: (probe, cells): a cell
             is 0 where it was not asked, else [number of its row, passed, class of the error]; `left_out`: checkpoints.
         """
-        if not self._columns:
+        if not self._suites:
             return None
-        base = [key for key in self._columns if key[1] == BASE]
-        rest = sorted(key for key in self._columns if key[1] != BASE)
+        suite = shown_suite(self._suites)
+        columns = self._suites[suite]
+        base = [key for key in columns if key[1] == BASE]
+        rest = sorted(key for key in columns if key[1] != BASE)
         kept = base + rest[max(0, len(rest) - _MOST_COLUMNS + len(base)) :]
-        probes = list(dict.fromkeys(probe for key in kept for probe in self._columns[key]))
-        rows = [[visible(cut(probe, 120)), [self._columns[key].get(probe, 0) for key in kept]] for probe in probes]
-        columns = [[step, visible(cut(name, 80))] for step, name in kept]
-        passed = [[sum(cell[1] for cell in column.values()), len(column)] for column in map(self._columns.get, kept)]
-        left = len(self._columns) - len(kept)
+        probes = list(dict.fromkeys(probe for key in kept for probe in columns[key]))
+        rows = [[visible(cut(probe, 120)), [columns[key].get(probe, 0) for key in kept]] for probe in probes]
+        heads = [[step, visible(cut(name, 80))] for step, name in kept]
+        passed = [[sum(cell[1] for cell in column.values()), len(column)] for column in map(columns.get, kept)]
+        left = len(columns) - len(kept)
         return {
-            "suite": self._name,
-            "columns": columns,
+            "suite": self._names[suite],
+            "columns": heads,
             "rows": rows[:_MOST_PROBES],
             "passed": passed,
             "left_out": left,

@@ -8,9 +8,8 @@ from .model import ProbePair, Probes, Run
 
 def probes(a: Run, b: Run) -> Probes | None:
     """None where one has no results of a tuned checkpoint, or the suites are not the same."""
-    suites = [_suite(run) for run in (a, b)]
     one, other = a.summary.probes, b.summary.probes
-    if one is None or other is None or suites[0] != suites[1]:
+    if one is None or other is None or one.digest != other.digest:
         return None
     at_a, at_b = _last(one.columns), _last(other.columns)
     if at_a is None or at_b is None:
@@ -30,10 +29,6 @@ def sign_test(fixed: int, broke: int) -> float:
     """Two-sided p of so uneven a split if either way were equally likely (exact binomial; McNemar 1947)."""
     n, k = fixed + broke, min(fixed, broke)
     return min(1.0, 2 * sum(comb(n, i) for i in range(k + 1)) / 2**n) if n else 1.0
-
-
-def _suite(run: Run) -> object:
-    return next((row["suite"] for row in reversed(run.curves.probes) if row.get("suite")), None)
 
 
 def _last(columns: list[str]) -> int | None:

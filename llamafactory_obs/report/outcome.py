@@ -1,5 +1,7 @@
 """What came of the run: losses, the next run's epochs, findings, alerts, gates, probes, checkpoints."""
 
+from dataclasses import asdict
+
 from ..diagnosis.result import Diagnosis
 from ..record.schema import BASE
 from ..summary import ProbeMatrix
@@ -86,7 +88,12 @@ def headline(diagnosis: Diagnosis) -> str:
 
 
 def probe_line(matrix: ProbeMatrix) -> str:
-    """The best checkpoint beside the base model."""
+    """The best checkpoint beside the base model, and what other suites say."""
+    parts = [_best(matrix), *(t("value.probes_other", **asdict(one)) for one in matrix.others)]
+    return joined(parts)
+
+
+def _best(matrix: ProbeMatrix) -> str:
     totals = dict(zip(matrix.columns, matrix.totals, strict=True))
     base = totals.get(BASE)
     if matrix.best is None:

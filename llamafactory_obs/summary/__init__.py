@@ -1,7 +1,7 @@
 """The facts of a run, computed in one place: `summarize(output_dir) -> RunSummary`. Imports no torch."""
 
 from .loaded import Loaded, load
-from .model import Evaluations, Gate, Note, Price, ProbeMatrix, RaisedAlert, RunSummary, SavedCheckpoint
+from .model import Evaluations, Gate, Note, OtherSuite, Price, ProbeMatrix, RaisedAlert, RunSummary, SavedCheckpoint
 from .parts import Brief, Data, Machine, Memory, Session, Spread, Used, Why
 from .plain import as_dict
 from .summarize import summarize
@@ -15,6 +15,7 @@ __all__ = [
     "Machine",
     "Memory",
     "Note",
+    "OtherSuite",
     "Price",
     "ProbeMatrix",
     "RaisedAlert",

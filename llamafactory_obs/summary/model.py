@@ -66,23 +66,36 @@ class Gate:
 
 
 @dataclass(frozen=True)
+class OtherSuite:
+    """What another suite says at its newest checkpoint: names, and how many probes passed of how many."""
+
+    suite: str
+    checkpoint: str
+    passed: int
+    asked: int
+
+
+@dataclass(frozen=True)
 class ProbeMatrix:
-    """The newest suite's probes by checkpoint.
+    """The probes by checkpoint, of the suite that was asked at most of them (the newest of equals).
 
     Attributes:
-        suite: its name. columns: "base" first, then the checkpoints by step. probes: names.
+        suite: its name; digest: its hash. columns: "base" first, then the checkpoints by step. probes: names.
         passed: probe -> one value for each column: True, False, None (not asked).
         errors: probe -> one list of error classes for each column.
         totals: for each column (passed, asked). best: name of the column with the most passes, the latest of equals.
+        others: the suites that were asked as well.
     """
 
     suite: str
+    digest: str
     columns: list[str]
     probes: list[str]
     passed: dict[str, list[bool | None]]
     errors: dict[str, list[list[str]]]
     totals: list[tuple[int, int]]
     best: str | None
+    others: list[OtherSuite]
 
 
 @dataclass(frozen=True)

@@ -2,29 +2,26 @@
 
 from ...charts import Cell, check_matrix
 from ...logs.curves import Curves
-from ...record.probes import is_whole
+from ...record.probes import by_suite, shown_suite
 from ...record.schema import BASE
 from ...texts import language, text
 
 
 def probe_section(curves: Curves) -> str:
-    """The matrix as HTML, of the newest suite; "" where there is no result."""
-    rows = [row for row in curves.probes if is_whole(row)]
-    if not rows:
+    """The matrix as HTML, of the suite that was asked most often; "" where there is no result."""
+    suites = by_suite(curves.probes)
+    if not suites:
         return ""
-    suite = rows[-1].get("suite")
-    mine = [row for row in rows if row.get("suite") == suite]
-    columns: dict[tuple[int, str], dict[str, dict]] = {}
-    prompts: dict[str, str] = {}
-    for row in mine:
-        columns.setdefault((row["step"], row["checkpoint"]), {})[row["probe"]] = row
-        prompts[row["probe"]] = str(row.get("prompt", ""))
+    suite = shown_suite(suites)
+    columns = suites.pop(suite)
+    newest = [row for column in columns.values() for row in column.values()]
+    prompts = {row["probe"]: str(row.get("prompt", "")) for row in newest}
     ordered = sorted(columns, key=lambda key: (key[1] != BASE, key))
     cells = [[_cell(columns[key].get(probe)) for key in ordered] for probe in prompts]
     heads = [name if name == BASE else name.removeprefix("checkpoint-") for _, name in ordered]
-    others = len(rows) - len(mine)
+    others = len(suites)
     note = f'<p class="absent">{text("page.suites_left_out", others=others)}</p>' if others else ""
-    name = mine[-1].get("suite_name")
+    name = newest[-1].get("suite_name")
     title = text("page.suite", name=name) if name else text("page.suite_unnamed")
     return check_matrix("probe-matrix", title, list(prompts.items()), heads, cells) + note
 

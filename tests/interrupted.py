@@ -1,7 +1,10 @@
-"""A process that hears Ctrl-C, whatever started the tests."""
+"""A process that hears Ctrl-C, whatever started the tests, and whether it is gone."""
 
+import contextlib
 import signal
 import subprocess
+
+import psutil
 
 
 def start(command: list, **options) -> subprocess.Popen:
@@ -11,3 +14,10 @@ def start(command: list, **options) -> subprocess.Popen:
         return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
     finally:
         signal.signal(signal.SIGINT, kept)
+
+
+def lives(process: psutil.Process) -> bool:
+    """Does it still run? A zombie, whose parent has not asked for its end, does not."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False

@@ -162,6 +162,8 @@ def test_ctrl_c_ends_the_training_and_leaves_nothing(config, tmp_path):  # noqa:
         assert running.wait(timeout=60) == 130
     finally:
         running.terminate()
-    time.sleep(0.5)
-    assert not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    until = time.monotonic() + 20
+    while any(map(interrupted.lives, family)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not list(filter(interrupted.lives, family))
     assert files(tmp_path) == before

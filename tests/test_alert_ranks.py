@@ -59,5 +59,7 @@ def test_what_another_rank_alone_finds_stops_nobody_but_its_crash_is_told(two, s
     plan = {"plan": "stalled:error:3", "rank": 1, "crash_at": 8}
     record = two(plan, ["stalled"], fails=True, max_steps=30, save_steps=1000)
     assert record.steps["step"][-1] >= 5, "no stop"
-    [text] = service.texts()
-    assert "planted crash" in text and "[ALERT]" in text and "stalled" not in text
+    told = service.texts()
+    assert len(told) in (1, 2), "the other rank may still tell that it lost this one, before it is ended, too"
+    assert sum("planted crash" in text for text in told) == 1
+    assert all("[ALERT]" in text and "stalled" not in text for text in told)
